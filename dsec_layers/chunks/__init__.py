@@ -1,0 +1,1 @@
+"""From file contents to a device, chunks, the chunk table and packs."""

@@ -1,0 +1,1 @@
+"""EROFS images: our own writer and reader of multi-device metadata."""

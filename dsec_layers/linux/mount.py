@@ -1,0 +1,162 @@
+"""Mounts the way this project needs them.
+
+EROFS from a file with a data device, overlay of many layers, bind, unmount.
+
+mount(8) would put a loop device under EROFS and cut long option strings, so the calls are made
+here, in-process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsec_layers.errors import CapabilityMissingError
+from dsec_layers.linux import syscalls
+
+MAX_OVERLAY_LAYERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class MountPoint:
+    """One line of /proc/self/mountinfo."""
+
+    mount_id: int
+    device: str
+    target: str
+    filesystem: str
+    source: str
+    options: frozenset[str]
+
+
+def mount_erofs(
+    metadata: Path, target: Path, *, device: Path | None, direct_io: bool = True
+) -> None:
+    """Mount the EROFS image `metadata`, its data in the file `device`, read-only.
+
+    The kernel accepts a missing or short device and fails later with EIO: check both before. Raises
+    OSError, or CapabilityMissingError where EROFS or file-backed mounts are missing.
+    """
+    options = [f"device={device}"] if device else []
+    if direct_io:
+        options.append("directio")
+    try:
+        syscalls.mount(
+            str(metadata), str(target), "erofs", syscalls.MS_RDONLY, ",".join(options) or None
+        )
+    except OSError as error:
+        raise _explain(error, "erofs") from error
+
+
+def mount_overlay(
+    target: Path,
+    lowers: Sequence[Path],
+    *,
+    upper: Path | None = None,
+    work: Path | None = None,
+    volatile: bool = False,
+) -> None:
+    """Mount an overlay on `target`.
+
+    `lowers` lists the topmost layer first. Without `upper` it is read-only.
+
+    Redirects, metacopy and the index are off, so that the upper holds plain files which can be
+    packed. Raises OSError, CapabilityMissingError, or ValueError for more than 500 layers.
+    """
+    if len(lowers) > MAX_OVERLAY_LAYERS:
+        raise ValueError(f"overlay takes at most {MAX_OVERLAY_LAYERS} layers, got {len(lowers)}")
+    try:
+        context = syscalls.fsopen("overlay")
+    except OSError as error:
+        raise _explain(error, "overlay") from error
+    try:
+        for lower in lowers:
+            syscalls.fsconfig_string(context, "lowerdir+", str(lower))
+        if upper is not None and work is not None:
+            syscalls.fsconfig_string(context, "upperdir", str(upper))
+            syscalls.fsconfig_string(context, "workdir", str(work))
+            for key in ("redirect_dir", "metacopy", "index"):
+                syscalls.fsconfig_string(context, key, "off")
+            if volatile:
+                syscalls.fsconfig_flag(context, "volatile")
+        syscalls.fsconfig_create(context)
+        mounted = syscalls.fsmount(context, 0 if upper else syscalls.MOUNT_ATTR_RDONLY)
+    except OSError as error:
+        raise _explain(error, "overlay") from error
+    finally:
+        os.close(context)
+    try:
+        syscalls.move_mount(mounted, str(target))
+    finally:
+        os.close(mounted)
+
+
+def mount_bind(source: Path, target: Path, *, recursive: bool = False) -> None:
+    """Bind `source` on `target`."""
+    flags = syscalls.MS_BIND | (syscalls.MS_REC if recursive else 0)
+    syscalls.mount(str(source), str(target), None, flags)
+
+
+def mount_tmpfs(target: Path, *, options: str = "mode=0755") -> None:
+    """Mount an empty tmpfs on `target`."""
+    syscalls.mount("tmpfs", str(target), "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+
+def unmount(target: Path, *, lazy: bool = False) -> None:
+    """Unmount `target`.
+
+    `lazy` detaches it at once and finishes when its last user is gone. Raises OSError (EBUSY).
+    """
+    syscalls.umount2(str(target), syscalls.UMOUNT_NOFOLLOW | (syscalls.MNT_DETACH if lazy else 0))
+
+
+def mount_points() -> Iterator[MountPoint]:
+    """The mounts of this process's namespace, in mount order."""
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        head, _, tail = line.partition(b" - ")
+        fields, (filesystem, source, options) = head.split(b" "), tail.split(b" ", 2)
+        yield MountPoint(
+            mount_id=int(fields[0]),
+            device=fields[2].decode(),
+            target=_unescape(fields[4]),
+            filesystem=filesystem.decode(),
+            source=_unescape(source),
+            options=frozenset(
+                fields[5].decode().split(",") + options.decode(errors="replace").split(",")
+            ),
+        )
+
+
+def mounted_at(target: Path) -> MountPoint | None:
+    """The topmost mount whose mount point is exactly `target`, or None."""
+    wanted = str(target.absolute())
+    found = None
+    for mount_point in mount_points():
+        if mount_point.target == wanted:
+            found = mount_point
+    return found
+
+
+def _unescape(field: bytes) -> str:
+    for code, byte in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
+        field = field.replace(code, byte)
+    return os.fsdecode(field)
+
+
+def _explain(error: OSError, filesystem: str) -> Exception:
+    import errno
+
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return CapabilityMissingError(
+            f"cannot mount {filesystem}: {error}",
+            hint="mounting needs root (CAP_SYS_ADMIN); run as root",
+        )
+    if error.errno in (errno.ENODEV, errno.ENOTBLK, errno.ENOSYS):
+        return CapabilityMissingError(
+            f"cannot mount {filesystem}: {error}",
+            hint=f"this needs a kernel (6.12 or newer) with {filesystem} and file-backed mounts, "
+            "and image files on a disk file system such as ext4 or xfs",
+        )
+    return error

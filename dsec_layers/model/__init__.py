@@ -1,0 +1,1 @@
+"""Pure values: names, trees, manifests, configurations, and the store protocol. No I/O."""

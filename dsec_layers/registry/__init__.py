@@ -1,0 +1,1 @@
+"""Stores of blobs and references, and moving layers between them."""
