@@ -60,7 +60,7 @@ class CapabilityMissingError(DsecError):
 
 
 class StoreError(DsecError):
-    """A store cannot be reached or answered with an error that is neither 'missing' nor 'corrupt'."""
+    """A store cannot be reached or gave an error that is neither missing nor corrupt."""
 
     exit_code = 8
 
