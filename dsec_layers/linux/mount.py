@@ -9,6 +9,7 @@ here, in-process.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,12 @@ def mount_overlay(
     upper: Path | None = None,
     work: Path | None = None,
     volatile: bool = False,
+    source: str = "overlay",
 ) -> None:
     """Mount an overlay on `target`.
 
-    `lowers` lists the topmost layer first. Without `upper` it is read-only.
+    `lowers` lists the topmost layer first. Without `upper` it is read-only. `source` is the name
+    that mountinfo shows.
 
     Redirects, metacopy and the index are off, so that the upper holds plain files which can be
     packed. Raises OSError, CapabilityMissingError, or ValueError for more than 500 layers.
@@ -72,6 +75,7 @@ def mount_overlay(
     except OSError as error:
         raise _explain(error, "overlay") from error
     try:
+        syscalls.fsconfig_string(context, "source", source)
         for lower in lowers:
             syscalls.fsconfig_string(context, "lowerdir+", str(lower))
         if upper is not None and work is not None:
@@ -140,9 +144,8 @@ def mounted_at(target: Path) -> MountPoint | None:
 
 
 def _unescape(field: bytes) -> str:
-    for code, byte in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
-        field = field.replace(code, byte)
-    return os.fsdecode(field)
+    plain = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)
+    return os.fsdecode(plain)
 
 
 def _explain(error: OSError, filesystem: str) -> Exception:
