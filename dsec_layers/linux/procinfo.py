@@ -1,4 +1,4 @@
-"""What /proc tells about processes: when they started, in which mount namespace they live, and which files they hold."""
+"""What /proc tells about processes: their start, their mount namespace, the files they hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A process that keeps a directory busy: its id, its name, and what it holds, e.g. `cwd /mnt/demo/tmp`."""
+    """A process that keeps a directory busy, and by what, e.g. `cwd /mnt/demo/tmp`."""
 
     pid: int
     name: str
@@ -28,12 +28,13 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is no such process, or only its zombie.
+    """When a process started, in clock ticks since boot; None when it is gone or only a zombie.
 
-    A process id and its start name a process for good: ids are used again, but not with the same start.
+    A process id and its start name a process for good: ids are used again, but not with the
+    same start.
     """
     try:
-        # The name of the program, in parentheses, may hold anything; fields are counted from its end.
+        # The program name, in parentheses, may hold anything; fields are counted from its end.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -54,9 +55,10 @@ def mount_namespaces() -> set[int]:
 
 
 def users_below(directory: Path) -> Iterator[User]:
-    """The processes with a root, working directory, program or open file at or below `directory`, one result each.
+    """The processes with a root, working directory, program or open file in `directory`.
 
-    Paths are seen as this process's namespace names them: a container that has pivoted away is not found.
+    Each is named once. Paths are seen as this process's namespace names them: a container that
+    has pivoted away is not found.
     """
     top = os.fspath(directory)
     for pid in _pids():
