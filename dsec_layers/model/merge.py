@@ -1,0 +1,88 @@
+"""How one layer lies over another: the meaning of whiteouts and opaque directories, as values.
+
+An upper tree is a diff. Over a lower tree, its entry at a path
+
+- of kind WHITEOUT removes the path and everything below it,
+- that is a directory and not opaque gives a directory its attributes and leaves its children,
+- of any other kind, or opaque, takes the place of the path and of everything below it.
+
+Both operations agree with what overlayfs shows. They are associative: `apply(a, fold(b, c))` equals
+`apply(apply(a, b), c)`. Hard-link groups of the two sides are never joined; a link to a file of a
+lower layer is made by listing all its names in the upper one, as a copy-up does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import msgspec
+
+from dsec_layers.model.content import Content, Source
+from dsec_layers.model.tree import Entry, EntryKind, Tree
+
+
+def apply(lower: Tree, upper: Tree) -> Tree:
+    """The whole tree seen when the diff `upper` lies over the whole tree `lower`."""
+    return Tree.of(_consumed(_stacked(lower, upper)))
+
+
+def fold(lower: Tree, upper: Tree) -> Tree:
+    """One diff with the effect of the diff `lower` followed by the diff `upper`, over any tree."""
+    return Tree.of(_stacked(lower, upper).values())
+
+
+def apply_sources(lower: Source, upper: Source) -> Source:
+    """`apply` with the places of the contents."""
+    return _with_contents(apply(lower.tree, upper.tree), lower, upper)
+
+
+def fold_sources(lower: Source, upper: Source) -> Source:
+    """`fold` with the places of the contents."""
+    return _with_contents(fold(lower.tree, upper.tree), lower, upper)
+
+
+def _with_contents(tree: Tree, lower: Source, upper: Source) -> Source:
+    uppers = {entry.path for entry in upper.tree}  # every entry of the upper is in the result
+    places: dict[bytes, Content] = {}
+    for entry in tree:
+        if entry.kind is EntryKind.FILE:
+            side = upper if entry.path in uppers else lower
+            places[entry.path] = side.contents[entry.path]
+    return Source(tree, places)
+
+
+def _stacked(lower: Tree, upper: Tree) -> dict[bytes, Entry]:
+    """Both trees by path, the upper's entries hiding and replacing the lower's."""
+    stacked = lower.by_path()
+    lower_paths = list(stacked)  # sorted, so that what lies below a path is one slice
+    first_group = 1 + max((entry.link_group for entry in lower), default=0)
+    # Parents come before their children, so whatever is removed below a path is the lower's.
+    for entry in upper:
+        below = stacked.get(entry.path)
+        merges = entry.kind is EntryKind.DIRECTORY and not entry.opaque
+        if below is not None and below.kind is EntryKind.DIRECTORY and not merges:
+            for path in _below(entry.path, lower_paths):
+                stacked.pop(path, None)
+        if merges and below is not None and (below.opaque or below.kind is not EntryKind.DIRECTORY):
+            entry = msgspec.structs.replace(entry, opaque=True)
+        if entry.link_group:
+            entry = msgspec.structs.replace(entry, link_group=entry.link_group + first_group)
+        stacked[entry.path] = entry
+    return stacked
+
+
+def _below(path: bytes, ordered: list[bytes]) -> list[bytes]:
+    """The paths of the sorted list that lie inside the directory `path`."""
+    if path == b"":
+        return ordered[1:]
+    start = bisect_left(ordered, path + b"/")
+    return ordered[start : bisect_left(ordered, path + b"0", start)]  # b"0" is the byte after b"/"
+
+
+def _consumed(stacked: dict[bytes, Entry]) -> Iterator[Entry]:
+    for entry in stacked.values():
+        if entry.opaque:
+            yield msgspec.structs.replace(entry, opaque=False)
+        elif entry.kind is not EntryKind.WHITEOUT:
+            yield entry
