@@ -1,1 +1,1 @@
-"""Stores of blobs and references, and moving layers between them."""
+"""Stores of layers: directories, cluster file systems, and the transfer between them."""

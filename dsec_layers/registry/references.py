@@ -1,0 +1,131 @@
+"""References kept as small files: one a tag, replaced atomically, changed under a lease.
+
+    refs/<kind>/<name>/@<tag>.json    the descriptor in canonical JSON
+    refs/<kind>/<name>/@<tag>.lock    held while the tag changes
+
+A name may have several components, each a directory. No component starts with `@`, so the tags of
+`a/b` and the directory of `a/b/c` never meet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsec_layers.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from dsec_layers.model import canonical
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.manifest import Descriptor
+from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.registry import files, lease
+
+MAX_COMPONENT_BYTES = 255
+
+
+class ReferenceFiles:
+    """The references below `folder`; `root` is the store, which is never made."""
+
+    def __init__(self, folder: Path, root: Path, timing: lease.Timing | None = None) -> None:
+        self._folder = folder
+        self._root = root
+        self._timing = timing
+
+    def read(self, reference: Reference) -> Descriptor | None:
+        """The descriptor of a tag, or None. One file is read. Raises CorruptError or StoreError."""
+        path = self._path(reference)
+        with files.explained(f"cannot read {path}"):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        return _decode(data, path)
+
+    def write(
+        self, reference: Reference, target: Descriptor, expected: Descriptor | bool | None
+    ) -> None:
+        """Point a tag to `target`.
+
+        Raises ConflictError when `expected` does not hold, BusyError, NoSpaceError or StoreError.
+        """
+        path = self._path(reference)
+        with (
+            files.explained(f"cannot tag {reference}"),
+            files.aside(path.parent, self._root) as (fd, temporary),
+        ):
+            files.write_all(fd, canonical.encode(target))
+            os.fsync(fd)
+            with lease.hold(path.with_suffix(".lock"), self._root, self._timing) as held:
+                if not isinstance(expected, bool):
+                    _check_guard(reference, expected, self.read(reference))
+                held.check()
+                temporary.replace(path)
+                files.sync_directory(path.parent)
+
+    def remove(self, reference: Reference) -> None:
+        """Remove a tag. Raises NotFoundError, BusyError or StoreError."""
+        path = self._path(reference)
+        with files.explained(f"cannot remove {reference}"):
+            try:
+                path.stat()
+                with lease.hold(path.with_suffix(".lock"), self._root, self._timing) as held:
+                    held.check()
+                    path.unlink()
+                    files.sync_directory(path.parent)
+            except FileNotFoundError:
+                raise NotFoundError(f"no such tag: {reference}") from None
+
+    def list(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
+        """All tags in reference order. Raises CorruptError or StoreError."""
+        kinds = (kind,) if kind else tuple(Kind)
+        with files.explained(f"cannot list {self._folder}"):
+            found = sorted(reference for each in kinds for reference in self._walk(each))
+        for reference in found:
+            if target := self.read(reference):  # None: removed since
+                yield reference, target
+
+    def _walk(self, kind: Kind) -> Iterator[Reference]:
+        top = self._folder / kind.value
+        for directory, _, names in os.walk(top, onerror=_raise_unless_missing):
+            name = os.path.relpath(directory, top)
+            for entry in names:
+                if entry.startswith("@") and entry.endswith(".json"):
+                    yield Reference(kind, name, entry[1 : -len(".json")])
+
+    def _path(self, reference: Reference) -> Path:
+        if not reference.tag:
+            raise InvalidInputError(
+                f"{reference} has no tag", hint="name a tag, as in base/debian:12"
+            )
+        Reference.parse(str(reference))  # nothing but a well-formed name may become a path
+        if max(map(len, reference.name.split("/"))) > MAX_COMPONENT_BYTES:
+            raise InvalidInputError(
+                f"a part of {reference.name!r} is longer than {MAX_COMPONENT_BYTES} characters"
+            )
+        return self._folder / reference.kind.value / reference.name / f"@{reference.tag}.json"
+
+
+def _check_guard(
+    reference: Reference, expected: Descriptor | None, found: Descriptor | None
+) -> None:
+    wanted = expected.digest if expected else None
+    stands = found.digest if found else None
+    if wanted != stands:
+        raise ConflictError(
+            f"{reference} is {stands or 'not there'}, not {wanted or 'absent'} as expected",
+            hint="somebody else changed it: look at it again and repeat",
+        )
+
+
+def _decode(data: bytes, path: Path) -> Descriptor:
+    descriptor = canonical.decode(data, Descriptor, what=f"reference {path}")
+    try:
+        Digest.parse(descriptor.digest)
+    except InvalidInputError as error:
+        raise CorruptError(f"reference {path} is malformed: {error}") from error
+    return descriptor
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
