@@ -1,0 +1,47 @@
+"""What all tests share: capability markers, hypothesis profiles, a check that no mount is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from dsec_layers.linux import mount
+from dsec_layers.linux.capabilities import Capability, missing
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
+settings.register_profile("nightly", max_examples=5000, deadline=None)
+
+_IN_CI = os.environ.get("CI") == "true"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if _IN_CI else "dev"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose marker names something that this machine lacks; in CI that is a failure."""
+    for capability in Capability:
+        if item.get_closest_marker(capability.value) is None:
+            continue
+        if error := missing(capability):
+            reason = f"needs {capability.value}: {error.message} ({error.hint})"
+            pytest.fail(reason, pytrace=False) if _IN_CI else pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail the run when it leaves a mount below its temporary folders.
+
+    Other folders belong to other processes of the machine and are not looked at. What is found is
+    unmounted.
+    """
+    base = tmp_path_factory.getbasetemp().resolve()
+    yield
+    left = [found for found in mount.mount_points() if Path(found.target).is_relative_to(base)]
+    for found in reversed(left):
+        mount.unmount(Path(found.target), lazy=True)
+    assert not left, (
+        f"mounts left by the tests: {[(found.filesystem, found.target) for found in left]}"
+    )
