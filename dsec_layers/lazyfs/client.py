@@ -1,0 +1,162 @@
+"""How the rest of the program reaches the daemon, and starts it when it is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dsec_layers.errors import DaemonError
+from dsec_layers.lazyfs import holder, protocol
+from dsec_layers.lazyfs.paths import Paths
+from dsec_layers.linux import detached, local_socket, mount
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.manifest import Descriptor
+
+START_TIMEOUT_S = 30.0
+_LOG_TAIL_LINES = 5
+T = TypeVar("T")
+
+
+class DaemonClient:
+    """The daemon of one home. Safe for many threads and processes: a call is a connection.
+
+    `module` is what `python -m` runs as the daemon.
+    """
+
+    def __init__(self, home: Path, *, module: str = "dsec_layers.daemon") -> None:
+        self._paths = Paths(home.absolute())
+        self._module = module
+
+    def ensure(self) -> DaemonClient:
+        """Start holder and daemon unless they run; a killed daemon is succeeded. Returns itself.
+
+        Raises DaemonError with the end of the log when the daemon does not come up.
+        """
+        if self.running():
+            return self
+        self._paths.create()
+        with self._starting():
+            if not self.running():
+                self._start_holder()
+                self._start(
+                    [sys.executable, "-m", self._module, "--home", str(self._paths.home)], "daemon"
+                )
+        return self
+
+    def running(self) -> bool:
+        """Whether a daemon accepts connections."""
+        try:
+            local_socket.connect(self._paths.run, "daemon.sock").close()
+        except OSError:
+            return False
+        return True
+
+    def attach(self, layer: Descriptor, stores: Sequence[str]) -> protocol.Attached:
+        """Serve a layer from the stores with these URLs.
+
+        They are asked in order; only a missing blob falls through to the next. Does nothing but put
+        the stores first when it is attached already. Raises NotFoundError, CorruptError,
+        StoreError.
+        """
+        return self._ask(protocol.Attach(layer, tuple(stores)), protocol.Attached)
+
+    def detach(self, digest: Digest) -> bool:
+        """Stop serving a layer; False when it was not attached. What is mounted on it gives EIO."""
+        return self._ask(protocol.Detach(str(digest)), protocol.Done).changed
+
+    def status(self) -> protocol.Status:
+        """Who is there and what it serves."""
+        return self._ask(protocol.GetStatus(), protocol.Status)
+
+    def stats(self) -> protocol.Stats:
+        """The counters."""
+        return self._ask(protocol.GetStats(), protocol.Stats)
+
+    def evict(self) -> None:
+        """Drop every cached chunk (the kernel keeps its pages)."""
+        self._ask(protocol.Evict(), protocol.Done)
+
+    def stop(self, *, force: bool = False) -> bool:
+        """End daemon, mount and holder. False when nothing ran.
+
+        Raises BusyError while layers are attached; with `force` whatever is mounted on them fails
+        from now on.
+        """
+        self._paths.create()
+        with self._starting():
+            was_running = self._end_daemon(protocol.Stop(force=force))
+            held = holder.ask(self._paths.run, b"end") is not None
+            with contextlib.suppress(OSError):
+                mount.unmount(self._paths.blobs, lazy=True)
+        return was_running or held
+
+    def restart(self) -> DaemonClient:
+        """Replace the daemon under live mounts: reads wait meanwhile and none fails."""
+        self._paths.create()
+        with self._starting():
+            self._end_daemon(protocol.Stop(handover=True))
+        return self.ensure()
+
+    def _ask(self, request: protocol.Request, type_: type[T]) -> T:
+        try:
+            with local_socket.connect(self._paths.run, "daemon.sock") as connection:
+                connection.sendall(protocol.encode_request(request))
+                with connection.makefile("rb") as answers:
+                    line = answers.readline(protocol.MAX_LINE_BYTES)
+        except OSError as error:
+            raise DaemonError(
+                f"the lazy file system daemon cannot be reached: {error}",
+                hint="`dsec-layers daemon restart` starts it; its log is " + str(self._paths.log),
+            ) from error
+        if not line.endswith(b"\n"):
+            raise DaemonError(
+                "the lazy file system daemon ended in the middle of a request" + self._log_tail()
+            )
+        return protocol.decode_answer(line, type_)
+
+    def _end_daemon(self, request: protocol.Stop) -> bool:
+        if not self.running():
+            return False
+        pid = self.status().pid
+        self._ask(request, protocol.Done)
+        if not detached.wait_for_exit(pid, START_TIMEOUT_S):
+            raise DaemonError(f"the daemon (process {pid}) does not end" + self._log_tail())
+        return True
+
+    def _start_holder(self) -> None:
+        if holder.ask(self._paths.run, b"hello") is None:
+            program = [sys.executable, "-I", "-S", str(Path(holder.__file__)), str(self._paths.run)]
+            self._start(program, "holder of the FUSE connection")
+
+    def _start(self, argv: Sequence[str], what: str) -> None:
+        try:
+            complaint = detached.start(argv, log=self._paths.log, timeout_s=START_TIMEOUT_S)
+        except TimeoutError as error:
+            raise DaemonError(
+                f"the {what} is not ready after {START_TIMEOUT_S:.0f} s" + self._log_tail()
+            ) from error
+        if complaint is not None:
+            raise DaemonError(
+                f"the {what} did not start: {complaint or 'it ended at once'}" + self._log_tail()
+            )
+
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[None]:
+        lock = os.open(self._paths.run / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self._paths.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        except OSError:
+            return ""
+        return "; its log ends: " + " | ".join(lines) if lines else ""

@@ -1,0 +1,94 @@
+"""Starting background processes that outlive their starter, and learning when they are ready."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+READY = b"ready\n"
+
+
+def start(argv: Sequence[str], *, log: Path, timeout_s: float) -> str | None:
+    """Run `argv --ready-fd N`, output appended to `log`, and wait for a word on that descriptor.
+
+    The program says `ready` (`say`) or what went wrong, closes the descriptor and goes on by
+    itself, no longer a child of the caller (`leave_parent`). Returns None when it is ready, else
+    its complaint, empty when it ended without one. Raises TimeoutError when it has said nothing
+    after `timeout_s`; it is then killed.
+    """
+    reader, writer = os.pipe()
+    try:
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                [*argv, "--ready-fd", str(writer)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                pass_fds=(writer,),
+                start_new_session=True,
+            )
+        os.close(writer)
+        writer = -1
+        try:
+            word = _read_to_end(reader, time.monotonic() + timeout_s)
+        except TimeoutError:
+            child.kill()
+            raise
+        finally:
+            child.wait()
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
+    return None if word == READY else word.decode(errors="replace").strip()
+
+
+def leave_parent() -> None:
+    """Go on as a child of init in a session of its own; the process that was started ends.
+
+    To be called before there is any thread.
+    """
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+
+
+def say(fd: int, word: bytes) -> None:
+    """Tell the starter `word` (READY or a complaint) and close the descriptor."""
+    try:
+        os.write(fd, word)
+    except BrokenPipeError:  # the starter lost patience
+        pass
+    finally:
+        os.close(fd)
+
+
+def wait_for_exit(pid: int, timeout_s: float) -> bool:
+    """Whether the process `pid`, any process, is gone within `timeout_s`."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+    finally:
+        os.close(pidfd)
+
+
+def _read_to_end(fd: int, deadline: float) -> bytes:
+    word = b""
+    while True:
+        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise TimeoutError("no word from the new process")
+        piece = os.read(fd, 4096)
+        if not piece:
+            return word
+        word += piece
