@@ -1,1 +1,1 @@
-"""From file contents to a device, chunks, the chunk table and packs."""
+"""The data of a layer: contents on a virtual device, cut into chunks, stored in packs."""
