@@ -1,0 +1,59 @@
+"""Reads from several stores as if they were one; only what one lacks is sought in the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from dsec_layers.errors import NotFoundError
+from dsec_layers.model.blobs import Store
+from dsec_layers.model.manifest import Descriptor
+from dsec_layers.model.reference import Reference
+
+T = TypeVar("T")
+
+
+class Failover:
+    """Reads blobs and references from the first of `stores` that has them.
+
+    A corrupt blob or an unreachable store is an error even if a later store could help: falling
+    through would hide the damage for ever. Implements `BlobReader`.
+    """
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self._stores = tuple(stores)
+
+    def has(self, blob: Descriptor) -> bool:
+        """Whether any store has the whole blob."""
+        return any(store.has(blob) for store in self._stores)
+
+    def read(self, blob: Descriptor, offset: int = 0, length: int | None = None) -> bytes:
+        """See `BlobReader.read`."""
+        return self._first(lambda store: store.read(blob, offset, length))
+
+    def stream(self, blob: Descriptor) -> Iterator[bytes]:
+        """See `BlobReader.stream`. The store is chosen at the first piece and kept to the end."""
+        first, rest = self._first(lambda store: _begin(store.stream(blob)))
+        yield first
+        yield from rest
+
+    def resolve(self, reference: Reference) -> Descriptor:
+        """See `References.resolve`."""
+        return self._first(lambda store: store.resolve(reference))
+
+    def _first(self, ask: Callable[[Store], T]) -> T:
+        answers = []
+        for store in self._stores:
+            try:
+                return ask(store)
+            except NotFoundError as error:
+                answers.append(error)
+        raise NotFoundError(
+            "; ".join(error.message for error in answers) or "there is no store to read from",
+            hint=next((error.hint for error in answers if error.hint), None),
+        )
+
+
+def _begin(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first piece (empty for an empty blob) and the others."""
+    return next(pieces, b""), pieces

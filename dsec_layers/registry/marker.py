@@ -1,0 +1,46 @@
+"""The file that says that a directory is a store, and how it is laid out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dsec_layers.errors import StoreError
+from dsec_layers.model import canonical
+from dsec_layers.registry import files
+
+MARKER: Final = "dsec-store.json"
+LAYOUT: Final = 1
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    layout: int
+
+
+def create(root: Path) -> None:
+    """Mark the existing directory `root` as a store. Raises OSError."""
+    with files.aside(root, root) as (fd, temporary):
+        files.write_all(fd, canonical.encode(_Marker(LAYOUT)))
+        os.fsync(fd)
+        files.link_if_absent(temporary, root / MARKER)
+    files.sync_directory(root)
+
+
+def check(root: Path, url: str) -> None:
+    """Raise StoreError unless `root` is a store of a layout that this program knows.
+
+    Also asked when a blob is missing: below a mount point that lost its mount everything is.
+    """
+    with files.explained(f"cannot open the store {url}"):
+        try:
+            data = (root / MARKER).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            hint = "check the spelling and the mount; a push makes a new store"
+            raise StoreError(f"there is no store at {url}", hint=hint) from None
+    layout = canonical.decode(data, _Marker, what=str(root / MARKER)).layout
+    if layout != LAYOUT:
+        hint = "use a newer version of this program"
+        raise StoreError(f"{url} has layout {layout}, this version knows {LAYOUT}", hint=hint)

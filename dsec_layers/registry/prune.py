@@ -1,0 +1,63 @@
+"""Removes blobs of a directory store to which no reference leads."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from dsec_layers.errors import DsecError, NotFoundError
+from dsec_layers.model.blobs import Store
+from dsec_layers.registry import layers
+from dsec_layers.registry.directory import DirectoryStore
+
+GRACE_S: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many blobs were removed, and their bytes."""
+
+    blobs: int
+    bytes: int
+
+
+def prune(store: DirectoryStore, *, grace_s: float = GRACE_S) -> Pruned:
+    """Remove the blobs that no tag reaches and nobody put or asked for within `grace_s`.
+
+    What cannot be read is taken to be in use: an unreadable manifest or reference ends the run with
+    an error before anything is removed. Raises CorruptError, NotFoundError or StoreError.
+    """
+    used = _reachable(store)
+    limit = time.time() - grace_s
+    removed = removed_bytes = 0
+    for blob in store.blobs():
+        if blob.digest in used:
+            continue
+        try:
+            renewed = store.renewed(blob)
+        except NotFoundError:  # somebody else removed it
+            continue
+        if renewed < limit:
+            store.delete(blob)
+            removed, removed_bytes = removed + 1, removed_bytes + blob.size
+    store.remove_stale()
+    return Pruned(removed, removed_bytes)
+
+
+def _reachable(store: Store) -> set[str]:
+    """The digests of all blobs that tags lead to."""
+    used: set[str] = set()
+    visited: set[str] = set()
+    for reference, target in store.tags():
+        used.add(target.digest)
+        try:
+            for layer in layers.layer_descriptors(store, target):
+                if layer.digest not in visited:
+                    visited.add(layer.digest)
+                    used.add(layer.digest)
+                    used.update(blob.digest for blob in layers.load_manifest(store, layer).blobs)
+        except DsecError as error:
+            error.hint = f"nothing was removed; copy {reference} again or remove it first"
+            raise
+    return used

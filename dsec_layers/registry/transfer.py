@@ -1,0 +1,168 @@
+"""Copies layers and environments between stores, moving only what is missing.
+
+Blobs go first, many at once, in the order packs, tables, metadata, configs; when all are there the
+manifests follow, then the index of an environment, then the tag. So an interrupted copy leaves
+nothing visible, and the next one skips the blobs that have arrived.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final
+
+from dsec_layers.errors import DsecError
+from dsec_layers.model.blobs import BlobReader, Store
+from dsec_layers.model.manifest import (
+    CONFIG_TYPE,
+    METADATA_TYPE,
+    OCI_INDEX,
+    PACK_TYPE,
+    TABLE_TYPE,
+    Descriptor,
+)
+from dsec_layers.model.reference import Reference
+from dsec_layers.registry import layers
+
+DEFAULT_WORKERS: Final = 8
+_PUSH_ORDER: Final = (PACK_TYPE, TABLE_TYPE, METADATA_TYPE, CONFIG_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be moved is known: blobs and bytes altogether, and those of them already there."""
+
+    blobs: int
+    total_bytes: int
+    skipped_blobs: int
+    skipped_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """So many more bytes have been read from the source."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The layer or environment is whole at the destination, and tagged if a tag was asked for."""
+
+    target: Descriptor
+
+
+Event = Planned | Moved | Published
+Progress = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The result of a copy."""
+
+    target: Descriptor
+    moved_bytes: int
+    skipped_bytes: int
+
+
+def copy(
+    reference: Reference,
+    source: Store,
+    destination: Store,
+    *,
+    name: Reference | None = None,
+    expected: Descriptor | bool | None = False,
+    metadata_only: bool = False,
+    workers: int = DEFAULT_WORKERS,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy a layer, or an environment with its layers, and tag it at the destination.
+
+    It is tagged `name` (default: `reference`), guarded by `expected` as in `References.tag`; a name
+    without a tag tags nothing. `metadata_only` leaves out the packs: what a lazy mount needs.
+    `progress` is called from several threads, never at once. Digests are checked on arrival.
+    Raises NotFoundError, CorruptError, StoreError, NoSpaceError or ConflictError.
+    """
+    progress = progress or _ignore
+    target = source.resolve(reference)
+    with _Mover(source, destination, workers, progress) as mover:
+        moved, skipped = mover.move(mover.stages(target, metadata_only=metadata_only))
+    name = name or reference
+    if name.tag:
+        destination.tag(Reference(name.kind, name.name, name.tag), target, expected=expected)
+    progress(Published(target))
+    return Copied(target, moved, skipped)
+
+
+class _Mover:
+    """Moves blobs with a pool of threads; each holds one piece of one blob in memory."""
+
+    def __init__(
+        self, source: BlobReader, destination: Store, workers: int, progress: Progress
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._progress = progress
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="transfer")
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> _Mover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def stages(self, target: Descriptor, *, metadata_only: bool) -> list[list[Descriptor]]:
+        """All blobs of a layer or environment; those of one list need all of the lists before."""
+        manifests = layers.layer_descriptors(self._source, target)
+        load = functools.partial(layers.load_manifest, self._source)
+        blobs = {
+            blob.digest: blob
+            for manifest in self._pool.map(load, manifests)
+            for blob in manifest.blobs
+            if not (metadata_only and blob.media_type == PACK_TYPE)
+        }
+        ordered = sorted(blobs.values(), key=lambda blob: _PUSH_ORDER.index(blob.media_type))
+        index = [target] if target.media_type == OCI_INDEX else []
+        return [ordered, list(manifests), index]
+
+    def move(self, stages: Sequence[Sequence[Descriptor]]) -> tuple[int, int]:
+        """Move what the destination lacks; return the bytes moved and the bytes skipped.
+
+        The first error is raised when all threads have stopped.
+        """
+        blobs = [blob for stage in stages for blob in stage]
+        present = self._pool.map(self._destination.has, blobs)
+        there = {blob.digest for blob, found in zip(blobs, present, strict=True) if found}
+        total = sum(blob.size for blob in blobs)
+        skipped = sum(blob.size for blob in blobs if blob.digest in there)
+        self._progress(Planned(len(blobs), total, len(there), skipped))
+        for stage in stages:
+            self._move_all(blob for blob in stage if blob.digest not in there)
+        return total - skipped, skipped
+
+    def _move_all(self, blobs: Iterable[Descriptor]) -> None:
+        running = [self._pool.submit(self._move_one, blob) for blob in blobs]
+        done, _ = wait(running, return_when=FIRST_EXCEPTION)
+        for each in done:
+            each.result()
+
+    def _move_one(self, blob: Descriptor) -> None:
+        self._destination.put(blob, self._pieces(blob))
+
+    def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
+        for piece in self._source.stream(blob):
+            if self._stopped.is_set():
+                raise DsecError(f"the transfer of {blob.digest} was stopped")
+            with self._lock:
+                self._progress(Moved(len(piece)))
+            yield piece
+
+
+def _ignore(_: Event) -> None:
+    """No one looks at the progress."""
