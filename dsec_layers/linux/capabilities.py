@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsec_layers.errors import CapabilityMissingError
-from dsec_layers.linux import syscalls
+from dsec_layers.linux import mount, syscalls
 
 
 class Capability(enum.Enum):
@@ -57,17 +57,17 @@ def _check_root() -> None:
     if os.geteuid() != 0:
         raise PermissionError(f"this process runs as uid {os.geteuid()}")
     # Root without CAP_SYS_ADMIN, as in an unprivileged container, is refused here.
-    _mount_detached("tmpfs", {})
+    _try_mount("tmpfs")
 
 
 def _check_overlay() -> None:
     with tempfile.TemporaryDirectory(prefix="dsec-check-", dir=_SCRATCH) as name:
-        for part in ("lower", "upper", "work"):
-            Path(name, part).mkdir()
-        _mount_detached(
-            "overlay",
-            {"lowerdir+": f"{name}/lower", "upperdir": f"{name}/upper", "workdir": f"{name}/work"},
-        )
+        lower, upper, work = (Path(name, part) for part in ("lower", "upper", "work"))
+        for part in (lower, upper, work):
+            part.mkdir()
+        with mount.overlay_view([upper, lower]):
+            pass
+        _try_mount("overlay", lowerdir=str(lower), upperdir=str(upper), workdir=str(work))
 
 
 def _check_erofs() -> None:
@@ -75,17 +75,13 @@ def _check_erofs() -> None:
         image, device = Path(name, "image"), Path(name, "device")
         image.write_bytes(_empty_erofs())
         device.write_bytes(bytes(_BLOCK))
-        _mount_detached(
-            "erofs", {"source": str(image), "device": str(device), "directio": None}, read_only=True
-        )
+        _try_mount("erofs", source=str(image), device=str(device), directio=None, ro=None)
 
 
 def _check_fuse() -> None:
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     try:
-        _mount_detached(
-            "fuse", {"fd": str(fd), "rootmode": "40000", "user_id": "0", "group_id": "0"}
-        )
+        _try_mount("fuse", fd=str(fd), rootmode="40000", user_id="0", group_id="0")
     finally:
         os.close(fd)
 
@@ -97,22 +93,8 @@ def _check_oci() -> None:
     find_runtime()
 
 
-def _mount_detached(
-    filesystem: str, options: dict[str, str | None], *, read_only: bool = False
-) -> None:
-    context = syscalls.fsopen(filesystem)
-    try:
-        for key, value in options.items():
-            if value is None:
-                syscalls.fsconfig_flag(context, key)
-            else:
-                syscalls.fsconfig_string(context, key, value)
-        if read_only:
-            syscalls.fsconfig_flag(context, "ro")
-        syscalls.fsconfig_create(context)
-        os.close(syscalls.fsmount(context))
-    finally:
-        os.close(context)
+def _try_mount(filesystem: str, **options: str | None) -> None:
+    os.close(syscalls.detached_mount(filesystem, options.items()))
 
 
 def _empty_erofs() -> bytes:

@@ -8,6 +8,7 @@ here, in-process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -63,38 +64,54 @@ def mount_overlay(
     """Mount an overlay on `target`.
 
     `lowers` lists the topmost layer first. Without `upper` it is read-only. `source` is the name
-    that mountinfo shows.
+    that mountinfo shows. Devices in it cannot be opened: a layer carries them, it grants nothing.
 
     Redirects, metacopy and the index are off, so that the upper holds plain files which can be
     packed. Raises OSError, CapabilityMissingError, or ValueError for more than 500 layers.
     """
-    if len(lowers) > MAX_OVERLAY_LAYERS:
-        raise ValueError(f"overlay takes at most {MAX_OVERLAY_LAYERS} layers, got {len(lowers)}")
-    try:
-        context = syscalls.fsopen("overlay")
-    except OSError as error:
-        raise _explain(error, "overlay") from error
-    try:
-        syscalls.fsconfig_string(context, "source", source)
-        for lower in lowers:
-            syscalls.fsconfig_string(context, "lowerdir+", str(lower))
-        if upper is not None and work is not None:
-            syscalls.fsconfig_string(context, "upperdir", str(upper))
-            syscalls.fsconfig_string(context, "workdir", str(work))
-            for key in ("redirect_dir", "metacopy", "index"):
-                syscalls.fsconfig_string(context, key, "off")
-            if volatile:
-                syscalls.fsconfig_flag(context, "volatile")
-        syscalls.fsconfig_create(context)
-        mounted = syscalls.fsmount(context, 0 if upper else syscalls.MOUNT_ATTR_RDONLY)
-    except OSError as error:
-        raise _explain(error, "overlay") from error
-    finally:
-        os.close(context)
+    options: list[tuple[str, str | None]] = [("source", source)]
+    options += [("lowerdir+", str(lower)) for lower in lowers]
+    if upper is not None and work is not None:
+        options += [("upperdir", str(upper)), ("workdir", str(work))]
+        options += [(key, "off") for key in ("redirect_dir", "metacopy", "index")]
+        options += [("volatile", None)] if volatile else []
+    mounted = _detached_overlay(lowers, options, read_only=upper is None)
     try:
         syscalls.move_mount(mounted, str(target))
     finally:
         os.close(mounted)
+
+
+@contextlib.contextmanager
+def overlay_view(lowers: Sequence[Path]) -> Iterator[Path]:
+    """A path of this process that shows `lowers` (topmost first) stacked and read-only.
+
+    It is mounted nowhere and ends with the context. Raises what `mount_overlay` raises.
+    """
+    if len(lowers) == 1:  # overlayfs wants two
+        yield lowers[0]
+        return
+    options: list[tuple[str, str | None]] = [("lowerdir+", str(lower)) for lower in lowers]
+    mounted = _detached_overlay(lowers, options, read_only=True)
+    try:
+        yield Path(f"/proc/self/fd/{mounted}")
+    finally:
+        os.close(mounted)
+
+
+def _detached_overlay(
+    lowers: Sequence[Path], options: Sequence[tuple[str, str | None]], *, read_only: bool
+) -> int:
+    if len(lowers) > MAX_OVERLAY_LAYERS:
+        raise ValueError(f"overlay takes at most {MAX_OVERLAY_LAYERS} layers, got {len(lowers)}")
+    try:
+        return syscalls.detached_mount(
+            "overlay",
+            options,
+            syscalls.MOUNT_ATTR_NODEV | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0),
+        )
+    except OSError as error:
+        raise _explain(error, "overlay") from error
 
 
 def mount_bind(source: Path, target: Path, *, recursive: bool = False) -> None:

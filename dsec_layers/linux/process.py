@@ -74,8 +74,13 @@ def start(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     pass_fds: Sequence[int] = (),
+    own_session: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program in its own process group and yield its Popen; at exit the group is killed."""
+    """Start a program and yield its Popen; at exit it is killed if it still runs.
+
+    In a session of its own (the default) its whole process group is killed. `stdin` is empty unless
+    a descriptor is given. Raises CapabilityMissingError when the program is not installed.
+    """
     words = [os.fspath(word) for word in argv]
     _log.debug("run: %s", shlex.join(words))
     try:
@@ -87,7 +92,7 @@ def start(
             stdout=stdout,
             stderr=stderr,
             pass_fds=pass_fds,
-            start_new_session=True,
+            start_new_session=own_session,
         )
     except FileNotFoundError as error:
         raise CapabilityMissingError(
@@ -98,7 +103,7 @@ def start(
     finally:
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+                os.killpg(child.pid, signal.SIGKILL) if own_session else child.kill()
             child.wait()
         for stream in (child.stdin, child.stdout, child.stderr):
             if stream is not None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.errors import CapabilityMissingError
-from dsec_layers.linux import process
+from dsec_layers.linux import mount, process
+from dsec_layers.linux.json_types import JsonObject
 
 # The runtime is process 1 of a PID namespace whose outer end dies with the thread that started it.
 # When the runtime ends, for whatever reason, the kernel kills the container's processes with it:
@@ -47,6 +52,17 @@ class Runtime:
             *(f"--root={state}", f"--log={log}", "--log-format=json"),
             *("run", f"--bundle={bundle}", identifier),
         ]
+
+    def settings(self, identifier: str) -> JsonObject:
+        """What the configuration's `linux` part needs for this runtime: no device of the host."""
+        if not self.makes_cgroups:
+            return {}
+        rules: Sequence[JsonObject] = [
+            {"allow": False, "access": "rwm"},
+            {"allow": True, "type": "c", "access": "m"},
+            {"allow": True, "type": "b", "access": "m"},
+        ]
+        return {"cgroupsPath": f"/{identifier}", "resources": {"devices": rules}}
 
 
 def error_in_log(log: Path) -> str | None:
@@ -139,3 +155,30 @@ def _read_only_binds(folders: Iterable[str]) -> Sequence[dict[str, object]]:
         {"destination": it, "source": it, "type": "bind", "options": ["rbind", "ro"]}
         for it in folders
     ]
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Kill the container that `child`, a started `Runtime.command`, runs, and see it gone.
+
+    The runtime is process 1 of its namespace and `child` waits for it. So when `child` ends, all
+    other processes of the namespace have ended.
+    """
+    if child.poll() is not None:
+        return
+    try:
+        first = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    except OSError:  # this kernel does not tell
+        first = []
+    for pid in map(int, first):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if first:
+        child.wait()
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the empty cgroups that a killed runtime left of the container `name`."""
+    for point in mount.mount_points():
+        if point.filesystem in ("cgroup", "cgroup2"):
+            with contextlib.suppress(OSError):
+                Path(point.target, name).rmdir()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -24,6 +25,7 @@ FSCONFIG_SET_STRING = 1
 FSCONFIG_CMD_CREATE = 6
 MOVE_MOUNT_F_EMPTY_PATH = 4
 MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NODEV = 4
 
 MS_RDONLY = 1
 MS_NOSUID = 2
@@ -106,6 +108,26 @@ def move_mount(fd: int, target: str) -> None:
         SYS_MOVE_MOUNT, fd, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH
     )
     _check(result, "move_mount", target)
+
+
+def detached_mount(
+    filesystem: str, options: Iterable[tuple[str, str | None]], attributes: int = 0
+) -> int:
+    """A new mount that is attached nowhere and vanishes when its descriptor is closed.
+
+    An option whose value is None is a flag. Raises OSError with the kernel's own explanation.
+    """
+    context = fsopen(filesystem)
+    try:
+        for key, value in options:
+            if value is None:
+                fsconfig_flag(context, key)
+            else:
+                fsconfig_string(context, key, value)
+        fsconfig_create(context)
+        return fsmount(context, attributes)
+    finally:
+        os.close(context)
 
 
 def _context_log(fd: int) -> str:

@@ -1,0 +1,146 @@
+"""The configuration with which an OCI runtime runs one command.
+
+Source: the OCI runtime specification 1.0 (config.md, config-linux.md). Capabilities, masked and
+read-only paths are those that Docker gives by default, so that Dockerfiles behave as they do there.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dsec_layers.linux import seccomp
+from dsec_layers.linux.json_types import Json, JsonObject
+from dsec_layers.linux.users import User
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+Network = Literal["host", "none"]
+
+_CAPABILITIES = [
+    *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL"),
+    *("CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID"),
+    *("CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"),
+]
+_MASKED = [
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
+    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
+    *("/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
+]
+_READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
+_OPEN_FILES = (1024, 524288)  # soft, hard; a high soft limit slows programs that close them all
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or folder of this machine, shown at `target` in the container."""
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command in a container.
+
+    `rootfs` is a mounted root file system. `env` gets PATH and HOME when it lacks them. `user` is
+    what Docker's USER takes. With `network` "none" there is only loopback. `stdin` is empty unless
+    it is inherited; `tty` gives the command a terminal, and wants one of ours.
+    """
+
+    rootfs: Path
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "/"
+    user: str | None = None
+    network: Network = "host"
+    hostname: str = "dsec"
+    binds: Sequence[Bind] = ()
+    read_only: bool = False
+    stdin: Literal["empty", "inherited"] = "empty"
+    tty: bool = False
+
+
+def specification(
+    command: Command, user: User, binds: Sequence[Bind], linux: JsonObject
+) -> JsonObject:
+    """The content of config.json for `command`.
+
+    `binds` are mounted in this order; `linux` is what the runtime wants in the part of that name.
+    """
+    return {
+        "ociVersion": "1.0.0",
+        "hostname": command.hostname,
+        "root": {"path": str(command.rootfs), "readonly": command.read_only},
+        "process": _process(command, user),
+        "mounts": [*_system_mounts(), *(_bind(bind) for bind in binds)],
+        "linux": {
+            "namespaces": [{"type": kind} for kind in _namespaces(command)],
+            "maskedPaths": _MASKED,
+            "readonlyPaths": _READ_ONLY,
+            "seccomp": seccomp.profile(),
+            **linux,
+        },
+    }
+
+
+def _process(command: Command, user: User) -> JsonObject:
+    env = {"PATH": DEFAULT_PATH, "HOME": user.home, **command.env}
+    if command.tty:
+        env.setdefault("TERM", "xterm")
+    usable: Json = _CAPABILITIES if user.uid == 0 else []
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], _OPEN_FILES[1])
+    return {
+        "terminal": command.tty,
+        "user": {"uid": user.uid, "gid": user.gid, "additionalGids": user.groups},
+        "args": list(command.argv),
+        "env": [f"{name}={value}" for name, value in env.items()],
+        "cwd": command.cwd,
+        "noNewPrivileges": False,  # setuid programs work, as builds expect
+        "capabilities": {
+            "bounding": _CAPABILITIES,
+            "permitted": usable,
+            "effective": usable,
+        },
+        "rlimits": [
+            {"type": "RLIMIT_NOFILE", "soft": min(most, _OPEN_FILES[0]), "hard": most},
+            {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+        ],
+    }
+
+
+def _namespaces(command: Command) -> list[str]:
+    return ["pid", "mount", "ipc", "uts", *(["network"] if command.network == "none" else [])]
+
+
+def _system_mounts() -> list[JsonObject]:
+    # /dev is read-only in the end: root in the container may make device nodes (CAP_MKNOD), and
+    # there is no other writable file system on which they could be opened.
+    return [
+        _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
+        _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k", "ro"),
+        _mount("/dev/pts", "devpts", *_PTS_OPTIONS),
+        _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777"),  # noqa: S108
+        _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+        _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+    ]
+
+
+_PTS_OPTIONS = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5")
+
+
+def _mount(target: str, kind: str, *options: str) -> JsonObject:
+    return {"destination": target, "type": kind, "source": kind, "options": options}
+
+
+def _bind(bind: Bind) -> JsonObject:
+    options = ["rbind", "rprivate", "nodev", "ro" if bind.read_only else "rw"]
+    return {
+        "destination": bind.target,
+        "type": "bind",
+        "source": str(bind.source),
+        "options": options,
+    }
