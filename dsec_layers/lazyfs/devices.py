@@ -1,0 +1,50 @@
+"""Who gives the kernel the data of a layer as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dsec_layers.lazyfs.client import DaemonClient
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.digest import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The data of a layer as a file: where it is, and how many bytes it serves."""
+
+    path: Path
+    size_bytes: int
+
+
+class Devices(Protocol):
+    """Serves the device files of layers. Safe for many threads; both calls may be repeated."""
+
+    def attach(self, layer: MountLayer) -> Device:
+        """Serve the device of `layer` until it is detached.
+
+        Raises DaemonError, NotFoundError, CorruptError or StoreError.
+        """
+        ...
+
+    def detach(self, digest: Digest) -> None:
+        """Stop serving, at once; not an error when it is not served. Raises DaemonError."""
+        ...
+
+
+class DaemonDevices:
+    """Devices served by the daemon, which is started when it is needed."""
+
+    def __init__(self, client: DaemonClient) -> None:
+        self._client = client
+
+    def attach(self, layer: MountLayer) -> Device:
+        """See Devices."""
+        attached = self._client.ensure().attach(layer.descriptor, layer.stores)
+        return Device(Path(attached.path), attached.size_bytes)
+
+    def detach(self, digest: Digest) -> None:
+        """See Devices."""
+        self._client.detach(digest)

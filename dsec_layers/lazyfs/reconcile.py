@@ -1,0 +1,156 @@
+"""Undoing mounts: of a user that ends, and of those that died before they could."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dsec_layers.errors import BusyError, DaemonError
+from dsec_layers.lazyfs import overlay
+from dsec_layers.lazyfs.devices import Devices
+from dsec_layers.lazyfs.journal import Journal, Owner, Phase, Record
+from dsec_layers.lazyfs.layermounts import LayerMounts
+from dsec_layers.linux import mount, procinfo
+from dsec_layers.model.digest import Digest
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What was cleaned.
+
+    Users by mount point (or id), unmounted layers (hex), and uppers that stay because somebody's
+    work is in them.
+    """
+
+    undone: tuple[str, ...] = ()
+    unmounted_layers: tuple[str, ...] = ()
+    kept_uppers: tuple[Path, ...] = ()
+
+
+class Janitor:
+    """Undoes users of layers. `trace` is told each step, so that a test can stop there."""
+
+    def __init__(self, run: Path, devices: Devices, trace: Callable[[str], None]) -> None:
+        self.journal = Journal(run)
+        self.mounts = LayerMounts(run)
+        self._rootfs = run / "rootfs"
+        self._devices = devices
+        self._trace = trace
+
+    def folder(self, record_id: str) -> Path:
+        """The own folder of a rootfs."""
+        return self._rootfs / record_id
+
+    def undo(self, record: Record, *, lazy: bool) -> None:
+        """Undo what `record` tells of, then drop it. Raises BusyError unless `lazy`."""
+        overlay.unmount_rootfs(record, lazy=lazy)
+        self._trace("overlay unmounted")
+        overlay.remove_folders(record, self.folder(record.id), keep_upper=record.keep_upper)
+        self._trace("folders removed")
+        with self.journal.locked():
+            others = [other for other in self.journal.records() if other.id != record.id]
+            self._release({use.hex for use in record.layers}, others)
+            self._trace("layers released")
+            self.journal.drop(record)
+
+    def undo_forced(self, record: Record) -> None:
+        """The same for a user that ends now: what is in use is detached, and ends with its use."""
+        try:
+            self.undo(record, lazy=False)
+        except BusyError as error:
+            _log.warning("%s; detached", error.message)
+            self.undo(record, lazy=True)
+
+    def sweep(self) -> Reconciled:
+        """Undo all that has no living owner. With the journal's lock held."""
+        self.journal.sweep()
+        records = self.journal.records()
+        dead = _dead(records)
+        living = [record for record in records if record not in dead]
+        kept = []
+        for record in dead:
+            keep_upper = record.keep_upper or _left_behind(record)
+            overlay.unmount_rootfs(record, lazy=True)
+            overlay.remove_folders(record, self.folder(record.id), keep_upper=keep_upper)
+            if record.own_upper and keep_upper:
+                kept.append(Path(record.upper))
+                _log.warning("the upper of %s was left behind: %s", record.target, record.upper)
+        claimed = {use.hex for record in dead for use in record.layers}
+        unmounted = self._release(claimed | self.mounts.known() | self.mounts.mounted(), living)
+        for record in dead:
+            self.journal.drop(record)
+        return Reconciled(
+            tuple(record.target or record.id for record in dead), unmounted, tuple(kept)
+        )
+
+    def _release(self, layers: Collection[str], records: Iterable[Record]) -> tuple[str, ...]:
+        """Unmount those of `layers` that none of `records` lists; the ones that were mounted."""
+        listed = list(records)
+        used_here = {use.hex for record in listed if record.here for use in record.layers}
+        used = {use.hex for record in listed for use in record.layers}
+        unused = set(layers) - used_here
+        mounted = self.mounts.mounted() & unused
+        for hex_digest in sorted(mounted):
+            self.mounts.unmount(hex_digest)
+        for hex_digest in sorted(unused - used):
+            self._forget(hex_digest)
+        return tuple(sorted(mounted))
+
+    def _forget(self, hex_digest: str) -> None:
+        """Stop serving a layer; at a later sweep when open files or the daemon do not let go."""
+        if self.mounts.lives(hex_digest):
+            return
+        try:
+            self._devices.detach(Digest("sha256", hex_digest))
+        except DaemonError as error:
+            _log.info("layer %s cannot be detached: %s", hex_digest, error.message)
+            return
+        self.mounts.forget(hex_digest)
+
+
+def rootfs_mounts() -> set[tuple[str, str]]:
+    """Source and mount point of all rootfs overlays in this mount namespace."""
+    return {
+        (point.source, point.target)
+        for point in mount.mount_points()
+        if point.filesystem == "overlay" and point.source.startswith("dsec:")
+    }
+
+
+def _dead(records: Iterable[Record]) -> list[Record]:
+    boot, namespace = procinfo.boot_id(), procinfo.mount_namespace()
+    mounted = rootfs_mounts()
+    dead = []
+    for record in records:
+        if record.boot != boot:
+            alive = False
+        elif record.namespace != namespace:
+            alive = record.namespace in procinfo.mount_namespaces()
+        elif record.phase is Phase.MOUNTED and not record.bound:
+            alive = (record.source, record.target) in mounted
+        else:
+            alive = record.owner.alive
+        if not alive:
+            dead.append(record)
+    return dead
+
+
+def _left_behind(record: Record) -> bool:
+    """Whether work is in the upper of a mount that vanished without `unmount`, as in a reboot."""
+    if record.bound or record.phase is not Phase.MOUNTED or not record.own_upper:
+        return False
+    upper = Path(record.upper)
+    return upper.is_dir() and any(upper.iterdir())
+
+
+def removing(record: Record, *, keep_upper: bool) -> Record:
+    """`record` in the hands of a process that undoes it."""
+    return msgspec.structs.replace(
+        record, phase=Phase.REMOVING, owner=Owner.current(), keep_upper=keep_upper
+    )

@@ -1,0 +1,54 @@
+"""What a caller wants mounted, and the journal record it starts as."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsec_layers.lazyfs.journal import LayerUse, Owner, Phase, Record
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.linux import procinfo
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A rootfs of `layers` on `target`; without one, the layers alone.
+
+    Without an `upper` a writable rootfs gets one of its own. `bound`: for this process's life.
+    """
+
+    layers: Sequence[MountLayer]
+    target: Path | None = None
+    read_only: bool = False
+    upper: Path | None = None
+    extra_lowers: Sequence[Path] = ()
+    name: str = ""
+    bound: bool
+    id: str = field(default_factory=_new_id)
+
+    def record(self, folder: Path) -> Record:
+        """The first record of this wish; `folder` is the rootfs's own."""
+        writable = self.target is not None and not self.read_only
+        upper = (self.upper.resolve() if self.upper else folder / "upper") if writable else None
+        return Record(
+            id=self.id,
+            phase=Phase.MOUNTING,
+            owner=Owner.current(),
+            boot=procinfo.boot_id(),
+            namespace=procinfo.mount_namespace() or 0,
+            layers=tuple(LayerUse(layer.digest.hex) for layer in self.layers),
+            bound=self.bound,
+            name=self.name,
+            target=str(self.target) if self.target else "",
+            made_target=self.target is not None and not self.target.exists(),
+            read_only=self.read_only,
+            upper=str(upper) if upper else "",
+            work=f"{upper}.work" if upper else "",
+            own_upper=writable and self.upper is None,
+        )
