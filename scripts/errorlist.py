@@ -1,0 +1,58 @@
+"""Writes docs/errors.md from dsec_layers/errors.py; --check only says whether it is current.
+
+Run from the root of the repository: python -m scripts.errorlist
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from dsec_layers import errors
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
+HEAD = """\
+# Errors and exit codes
+
+Written by `python -m scripts.errorlist` from `dsec_layers/errors.py`.
+
+Every error is one line on standard error, and a second one with a hint where we know how to mend
+it. With `--json` it is one object with `error`, `message` and `hint`. Scripts may rely on the exit
+codes.
+
+| code | error | meaning |
+|---|---|---|
+| 0 | | success |
+"""
+USAGE = "| 2 | | the command line is wrong; see `--help` |"
+
+
+def render() -> str:
+    """The page."""
+    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
+    rows = {
+        error.exit_code: f"| {error.exit_code} | `{error.__name__}` | {_meaning(error)} |"
+        for error in classes
+        if issubclass(error, errors.DsecError)
+    }
+    return HEAD + "\n".join(row for _, row in sorted({**rows, 2: USAGE}.items())) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page."""
+    if arguments != ["--check"]:
+        PAGE.write_text(render())
+        return 0
+    if PAGE.read_text() == render():
+        return 0
+    print(f"{PAGE} is out of date: run python -m scripts.errorlist", file=sys.stderr)
+    return 1
+
+
+def _meaning(error: type[errors.DsecError]) -> str:
+    return " ".join((error.__doc__ or "").split())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
