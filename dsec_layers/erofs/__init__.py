@@ -1,1 +1,1 @@
-"""EROFS images: our own writer and reader of multi-device metadata."""
+"""EROFS metadata images: written from a tree, read without the kernel, mounted by the kernel."""

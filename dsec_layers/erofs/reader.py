@@ -1,0 +1,375 @@
+"""Reads the images that `writer` makes, and no others: the unexpected is a CorruptError."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final, Self
+
+import msgspec
+
+from dsec_layers.erofs import layout
+from dsec_layers.erofs.directories import decode_block
+from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INODE, SLOT_SIZE, round_up
+from dsec_layers.erofs.planning import MAX_CHUNK_BITS, MAX_CHUNKS, Extent, chunk_count
+from dsec_layers.erofs.xattrs import body_size, decode_xattrs
+from dsec_layers.errors import CorruptError, NotFoundError
+from dsec_layers.model.escaping import ESCAPED_PREFIX, OPAQUE_XATTR, OVERLAY_PREFIX, from_stored
+from dsec_layers.model.tree import Entry, EntryKind
+
+_DOTS: Final = (b".", b"..")
+_KINDS_BY_DIRENT: Final = {
+    number: EntryKind(kind) for kind, number in enumerate(layout.DIRENT_TYPES) if number
+}
+_Pending = tuple[bytes, int, int, bool]  # path, inode, inode of the parent, whether to go inside
+
+
+class Inode(msgspec.Struct, frozen=True, gc=False):
+    """An inode as it is stored, so that `kind` is that of the stored form (see model.escaping).
+
+    `value` is the data field: the first block of a directory or link target, the chunk format of a
+    file, the number of a device.
+    """
+
+    nid: int
+    kind: EntryKind
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    size: int
+    links: int
+    xattr_bytes: int
+    data_layout: int
+    value: int
+
+    @property
+    def data_offset(self) -> int:
+        """The image offset of what follows the xattrs."""
+        return self.nid * SLOT_SIZE + INODE.size + self.xattr_bytes
+
+
+class ErofsImage:
+    """An image in memory or in an mmap.
+
+    Paths are as in trees: relative, and the root is `b""`. Entries are those of the tree, with
+    empty digests: the stored form is undone. All methods raise CorruptError when the bytes they meet
+    are not those of an image, and those that take a path raise NotFoundError.
+    """
+
+    def __init__(self, buffer: bytes | memoryview | mmap.mmap) -> None:
+        self._view = memoryview(buffer)
+        block = bytes(self._view[:BLOCK_SIZE])
+        if len(block) < BLOCK_SIZE:
+            raise CorruptError("the EROFS image is too short")
+        fields = layout.SUPER.unpack_from(block, layout.SUPER_OFFSET)
+        if fields[0] != layout.SUPER_MAGIC or fields[1] != layout.super_checksum(block):
+            raise CorruptError("not an EROFS image, or its superblock is damaged")
+        expected = {
+            2: layout.FEATURE_CHECKSUM | layout.FEATURE_MTIME,
+            3: layout.BLOCK_BITS,
+            10: 0,
+            14: layout.FEATURE_CHUNKED | layout.FEATURE_DEVICES,
+            16: 1,
+            17: layout.DEVICE_SLOT,
+        }
+        if any(fields[position] != value for position, value in expected.items()):
+            raise CorruptError("the EROFS image is not one of a layer")
+        if fields[9] * BLOCK_SIZE != len(self._view):
+            raise CorruptError("the EROFS image has been cut or has grown")
+        self.root_nid: int = fields[5]
+        self.inode_count: int = fields[6]
+        self.uuid: bytes = fields[12]
+        slot = layout.DEVICE_SLOT * layout.DEVICE_SLOT_SIZE
+        self.device_blocks: int = layout.DEVICE.unpack_from(block, slot)[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the buffer, so that an mmap can be closed."""
+        self._view.release()
+
+    def walk(self) -> Iterator[Entry]:
+        """All entries in the order of a tree, hard links in groups numbered by first appearance."""
+        census = _Census(len(self._view))
+        pending = [(b"", self.root_nid, self.root_nid, True)]
+        yield self._entry(b"", self.inode(self.root_nid), 0)
+        while pending:
+            path, nid, parent, expand = pending.pop()
+            inode = self.inode(nid)
+            if expand:
+                census.add_directory(inode)
+                pending += self._walk_below(path, inode, parent)
+            else:
+                yield self._entry(path, inode, census.link_group(inode))
+        census.check(self.inode_count)
+
+    def inode(self, nid: int) -> Inode:
+        """The inode with number `nid`."""
+        (
+            i_format, xattr_units, mode, _, size, value, _, uid, gid, seconds, nanoseconds, links
+        ) = self._unpack(INODE, nid * SLOT_SIZE)  # fmt: skip
+        kind = layout.KINDS_BY_MODE.get(mode & 0o170000)
+        data_layout = i_format >> 1
+        if (
+            kind is None
+            or not i_format & layout.INODE_EXTENDED
+            or not _fits(kind, size, data_layout)
+        ):
+            raise CorruptError(f"inode {nid} of the EROFS image is malformed")
+        mtime_ns = seconds * 10**9 + nanoseconds
+        if nanoseconds >= 10**9 or not -(1 << 63) <= mtime_ns < 1 << 63:
+            raise CorruptError(f"inode {nid} of the EROFS image has an impossible time")
+        xattr_bytes = body_size(xattr_units)
+        return Inode(
+            nid,
+            kind,
+            mode & 0o7777,
+            uid,
+            gid,
+            mtime_ns,
+            size,
+            links,
+            xattr_bytes,
+            data_layout,
+            value,
+        )
+
+    def lookup(self, path: bytes) -> Inode:
+        """The inode at `path`; symlinks are not followed. Raises NotFoundError."""
+        inode = self.inode(self.root_nid)
+        for name in path.split(b"/") if path else ():
+            nid = self._find(inode, name) if inode.kind is EntryKind.DIRECTORY else None
+            if nid is None:
+                raise NotFoundError(f"no such path in the layer: {path!r}")
+            inode = self.inode(nid)
+        return inode
+
+    def stat(self, path: bytes) -> Entry:
+        """The entry at `path`, with link group 0 whether it has other names or not."""
+        return self._entry(path, self.lookup(path), 0)
+
+    def readlink(self, path: bytes) -> bytes:
+        """The target of the symlink at `path`. NotFoundError when it is none."""
+        inode = self.lookup(path)
+        if inode.kind is not EntryKind.SYMLINK:
+            raise NotFoundError(f"not a symlink: {path!r}")
+        return self._target(inode)
+
+    def xattrs(self, path: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        """The content xattrs at `path`, sorted by name."""
+        return self.stat(path).xattrs
+
+    def extents(self, path: bytes) -> list[Extent]:
+        """Where the data of the file at `path` lies on the device; between extents are holes.
+
+        Raises NotFoundError when it is no file.
+        """
+        inode = self.lookup(path)
+        if inode.kind is not EntryKind.FILE:
+            raise NotFoundError(f"not a file: {path!r}")
+        return self.inode_extents(inode)
+
+    def inode_extents(self, inode: Inode) -> list[Extent]:
+        """`extents` of the inode of a file."""
+        if not inode.size:
+            return []
+        bits = inode.value & ~layout.CHUNK_INDEXES
+        if bits > MAX_CHUNK_BITS or chunk_count(inode.size, bits) > MAX_CHUNKS:
+            raise CorruptError(f"inode {inode.nid} of the EROFS image has a bad chunk format")
+        count, unit = chunk_count(inode.size, bits), BLOCK_SIZE << bits
+        index = self._bytes(
+            round_up(inode.data_offset, layout.INDEX.size), count * layout.INDEX.size
+        )
+        extents: list[Extent] = []
+        for number, (_, device, block) in enumerate(layout.INDEX.iter_unpack(index)):
+            if block == layout.HOLE:
+                continue
+            start = number * unit
+            length = min(unit, inode.size - start)
+            if device != layout.DEVICE_ID or block - (-length >> BLOCK_BITS) > self.device_blocks:
+                raise CorruptError(f"inode {inode.nid} of the EROFS image leaves its device")
+            _append(extents, Extent(start, block << BLOCK_BITS, length))
+        return extents
+
+    def read_directory(self, inode: Inode) -> list[tuple[bytes, int, EntryKind]]:
+        """The children of a directory as (name, inode number, stored kind), sorted by name."""
+        rows = [
+            (name, nid, _kind(file_type))
+            for block in range(self._block_count(inode))
+            for name, nid, file_type in decode_block(self._block(inode, block))
+        ]
+        if any(one[0] >= other[0] for one, other in pairwise(rows)):
+            raise CorruptError("a directory of the EROFS image is not sorted")
+        return [row for row in rows if row[0] not in _DOTS]
+
+    def _walk_below(self, path: bytes, inode: Inode, parent: int) -> list[_Pending]:
+        """What to walk below a directory, last first: its children, and the insides of directories.
+
+        In path order the inside of `a` comes where a name `a/` would.
+        """
+        if (
+            self._find(inode, b".", dots=True) != inode.nid
+            or self._find(inode, b"..", dots=True) != parent
+        ):
+            raise CorruptError(f"a directory of the EROFS image is not where it says: {path!r}")
+        prefix = path + b"/" if path else b""
+        pending: list[tuple[bytes, _Pending]] = []
+        subdirectories = 0
+        for name, nid, kind in self.read_directory(inode):
+            child = prefix + name
+            if len(child) > layout.MAX_PATH_BYTES or self.inode(nid).kind is not kind:
+                raise CorruptError(f"the EROFS image has a bad type or name at {child[:80]!r}")
+            pending.append((name, (child, nid, inode.nid, False)))
+            if kind is EntryKind.DIRECTORY:
+                subdirectories += 1
+                pending.append((name + b"/", (child, nid, inode.nid, True)))
+        if inode.links != 2 + subdirectories:
+            raise CorruptError(f"a directory of the EROFS image has a bad link count: {path!r}")
+        pending.sort(reverse=True)
+        return [item for _, item in pending]
+
+    def _find(self, inode: Inode, name: bytes, *, dots: bool = False) -> int | None:
+        if not name or (name in _DOTS and not dots):
+            return None
+        blocks = range(self._block_count(inode))
+        number = bisect_right(blocks, name, key=lambda block: self._first_name(inode, block)) - 1
+        if number < 0:
+            return None
+        rows = decode_block(self._block(inode, number))
+        return next((nid for found, nid, _ in rows if found == name), None)
+
+    def _first_name(self, inode: Inode, block: int) -> bytes:
+        return next(decode_block(self._block(inode, block)))[0]
+
+    def _entry(self, path: bytes, inode: Inode, link_group: int) -> Entry:
+        kind = inode.kind
+        device = kind is EntryKind.CHAR or kind is EntryKind.BLOCK
+        major, minor = layout.decode_device_number(inode.value) if device else (0, 0)
+        entry = Entry(
+            path=path,
+            kind=kind,
+            mode=inode.mode,
+            uid=inode.uid,
+            gid=inode.gid,
+            mtime_ns=inode.mtime_ns,
+            xattrs=self._xattrs(inode) if inode.xattr_bytes else (),
+            size=inode.size if kind is EntryKind.FILE else 0,
+            target=self._target(inode) if kind is EntryKind.SYMLINK else b"",
+            major=major,
+            minor=minor,
+            link_group=link_group,
+        )
+        return from_stored(entry) if device or inode.xattr_bytes else entry
+
+    def _xattrs(self, inode: Inode) -> tuple[tuple[bytes, bytes], ...]:
+        xattrs = decode_xattrs(self._bytes(inode.nid * SLOT_SIZE + INODE.size, inode.xattr_bytes))
+        for name, value in xattrs:
+            internal = name.startswith(OVERLAY_PREFIX) and not name.startswith(ESCAPED_PREFIX)
+            opaque = inode.kind is EntryKind.DIRECTORY and (name, value) == (OPAQUE_XATTR, b"y")
+            if internal and not opaque:
+                raise CorruptError(
+                    f"the EROFS image has an xattr that changes its meaning: {name!r}"
+                )
+        return xattrs
+
+    def _target(self, inode: Inode) -> bytes:
+        if not 0 < inode.size <= layout.MAX_TARGET_BYTES:
+            raise CorruptError(f"inode {inode.nid} of the EROFS image has a target of a bad length")
+        target = self._block(inode, 0)
+        if b"\0" in target:
+            raise CorruptError(f"inode {inode.nid} of the EROFS image has a bad target")
+        return target
+
+    def _block_count(self, inode: Inode) -> int:
+        if inode.size > len(self._view):
+            raise CorruptError(f"inode {inode.nid} of the EROFS image is larger than the image")
+        return -(-inode.size // BLOCK_SIZE)
+
+    def _block(self, inode: Inode, number: int) -> bytes:
+        """Block `number` of a directory or link target; the last ends with its data."""
+        length = min(BLOCK_SIZE, inode.size - number * BLOCK_SIZE)
+        if inode.data_layout == layout.LAYOUT_PLAIN or number < self._block_count(inode) - 1:
+            return self._bytes((inode.value + number) * BLOCK_SIZE, length)
+        if inode.data_offset % BLOCK_SIZE + length > BLOCK_SIZE:
+            raise CorruptError(f"inode {inode.nid} of the EROFS image has a tail in two blocks")
+        return self._bytes(inode.data_offset, length)
+
+    def _bytes(self, offset: int, length: int) -> bytes:
+        if offset + length > len(self._view):
+            raise CorruptError("the EROFS image points behind its end")
+        return bytes(self._view[offset : offset + length])
+
+    def _unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
+        if offset + form.size > len(self._view):
+            raise CorruptError("the EROFS image points behind its end")
+        return form.unpack_from(self._view, offset)
+
+
+class _Census:
+    """Counts what a walk meets, so that loops, doubles and bombs end it."""
+
+    def __init__(self, image_bytes: int) -> None:
+        self._directory_bytes_left = image_bytes
+        self._directories: set[int] = set()
+        self._links_left: dict[int, int] = {}
+        self._groups: dict[int, int] = {}
+
+    def add_directory(self, inode: Inode) -> None:
+        """Raises CorruptError for a second visit, or when directories claim too many bytes."""
+        self._directory_bytes_left -= inode.size
+        if inode.nid in self._directories or self._directory_bytes_left < 0:
+            raise CorruptError("directories of the EROFS image overlap or form a loop")
+        self._directories.add(inode.nid)
+
+    def link_group(self, inode: Inode) -> int:
+        """The link group of one more name of `inode`. Raises CorruptError when it has too many."""
+        if inode.kind is EntryKind.DIRECTORY:
+            return 0
+        left = self._links_left.get(inode.nid, inode.links)
+        if left == 0:
+            raise CorruptError(f"inode {inode.nid} of the EROFS image has more names than links")
+        self._links_left[inode.nid] = left - 1
+        return self._groups.setdefault(inode.nid, len(self._groups) + 1) if inode.links > 1 else 0
+
+    def check(self, inode_count: int) -> None:
+        """Raises CorruptError when inodes or names are missing at the end."""
+        found = len(self._directories) + len(self._links_left)
+        if found != inode_count or any(self._links_left.values()):
+            raise CorruptError("names or inodes of the EROFS image are missing")
+
+
+def _fits(kind: EntryKind, size: int, data_layout: int) -> bool:
+    if kind is EntryKind.DIRECTORY or kind is EntryKind.SYMLINK:
+        return data_layout in (layout.LAYOUT_PLAIN, layout.LAYOUT_INLINE)
+    if kind is EntryKind.FILE and size:
+        return data_layout == layout.LAYOUT_CHUNKED and size < 1 << 63
+    return data_layout == layout.LAYOUT_PLAIN and size == 0
+
+
+def _kind(file_type: int) -> EntryKind:
+    kind = _KINDS_BY_DIRENT.get(file_type)
+    if kind is None:
+        raise CorruptError(
+            f"a directory of the EROFS image has an entry of unknown type {file_type}"
+        )
+    return kind
+
+
+def _append(extents: list[Extent], extent: Extent) -> None:
+    if extents:
+        last = extents[-1]
+        if (
+            last.file_offset + last.length == extent.file_offset
+            and last.device_offset + last.length == extent.device_offset
+        ):
+            extent = Extent(last.file_offset, last.device_offset, last.length + extent.length)
+            extents.pop()
+    extents.append(extent)
