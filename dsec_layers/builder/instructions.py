@@ -1,0 +1,340 @@
+"""What each instruction of a Layerfile says, checked for form and not yet expanded.
+
+`interpret` turns raw instructions into these values. Whatever it does not know it refuses by name,
+with the line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dsec_layers.builder.layerfile import HereDoc, Instruction, Layerfile, heredoc_words
+from dsec_layers.builder.words import Flag, parse_json_list, parse_pairs, split_words, take_flags
+from dsec_layers.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`LAYER <kind> <name>`."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """`FROM <parent> [AS <name>]`; the name is in lower case."""
+
+    parent: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """`ARG <name>[=<default>] ...`."""
+
+    pairs: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """`ENV <name>=<value> ...`."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`LABEL <name>=<value> ...`."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the words of the exec form, or one word (and its here-documents) for the shell."""
+
+    words: tuple[str, ...]
+    for_shell: bool
+    heredocs: tuple[HereDoc, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`RUN`; `network` is host or none."""
+
+    command: Command
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer."""
+
+    sources: tuple[str, ...]
+    inline: tuple[HereDoc, ...]
+    destination: str
+    origin: str | None
+    chown: str | None
+    chmod: str | None
+    extracts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Workdir:
+    """`WORKDIR <path>`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`USER <user>[:<group>]`."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """`SHELL ["program", "argument"]`."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cmd:
+    """`CMD`."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """`ENTRYPOINT`."""
+
+    command: Command
+
+
+Meaning = Layer | From | Arg | Env | Label | Run | Copy | Workdir | User | Shell | Cmd | Entrypoint
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An instruction and what it means."""
+
+    instruction: Instruction
+    meaning: Meaning
+
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "EXPOSE": "a sandbox opens its ports when it is created; leave the line out",
+    "VOLUME": "a layer holds its files itself; leave the line out",
+    "HEALTHCHECK": "a sandbox is watched by what started it; leave the line out",
+    "STOPSIGNAL": "sandboxes are ended as a whole; leave the line out",
+    "ONBUILD": "write the instructions into the Layerfiles that build on this layer",
+    "MAINTAINER": 'write LABEL org.opencontainers.image.authors="..."',
+}
+_STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COMMIT = re.compile(r"(git@|git://|https?://|ftp://)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What a reader of one instruction works on: flags by name, and the text after them."""
+
+    text: str
+    flags: Mapping[str, str]
+    heredocs: tuple[HereDoc, ...]
+    escape: str
+
+
+def interpret(layerfile: Layerfile) -> tuple[Statement, ...]:
+    """The meaning of every instruction. Raises InvalidInputError with `file:line` and a hint."""
+    return tuple(
+        Statement(instruction, _interpret(instruction, layerfile.escape))
+        for instruction in layerfile.instructions
+    )
+
+
+def _interpret(instruction: Instruction, escape: str) -> Meaning:
+    keyword, where = instruction.keyword, instruction.where
+    if keyword in _REFUSED:
+        raise InvalidInputError(f"{keyword} is not supported", where=where, hint=_REFUSED[keyword])
+    if keyword not in _READERS:
+        close = difflib.get_close_matches(keyword, _READERS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(_READERS))}"
+        raise InvalidInputError(f"unknown instruction {keyword}", where=where, hint=hint)
+    known, read = _READERS[keyword]
+    flags, text = take_flags(instruction.text)
+    try:
+        by_name = _check_flags(keyword, known, flags)
+        return read(_Text(text.strip(), by_name, instruction.heredocs, escape))
+    except ValueError as error:
+        raise InvalidInputError(f"{keyword}: {error}", where=where) from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{keyword}: {error}", where=where, hint=error.hint) from error
+
+
+def _check_flags(keyword: str, known: frozenset[str], flags: list[Flag]) -> dict[str, str]:
+    by_name: dict[str, str] = {}
+    for flag in flags:
+        if flag.name not in known:
+            takes = ", ".join(f"--{name}" for name in sorted(known))
+            raise InvalidInputError(
+                f"the option --{flag.name} is not supported",
+                hint=f"{keyword} takes {takes}" if takes else f"{keyword} takes no options",
+            )
+        if flag.name in by_name:
+            raise ValueError(f"--{flag.name} is given twice")
+        if not flag.value:
+            raise ValueError(f"--{flag.name} needs a value: --{flag.name}=...")
+        by_name[flag.name] = flag.value
+    return by_name
+
+
+def _layer(given: _Text) -> Layer:
+    words = given.text.split()
+    if len(words) != 2:
+        raise InvalidInputError(
+            "needs a kind and a name", hint="write LAYER <base|workspace|toolkit> <name>"
+        )
+    return Layer(words[0], words[1])
+
+
+def _from(given: _Text) -> From:
+    words = given.text.split()
+    if len(words) == 1:
+        return From(words[0], None)
+    if len(words) != 3 or words[1].upper() != "AS":
+        raise InvalidInputError("malformed", hint="write FROM <parent> or FROM <parent> AS <name>")
+    name = words[2].lower()
+    if not _STAGE_NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"invalid stage name {words[2]!r}",
+            hint="a stage name is a letter, then letters, digits, '.', '_' and '-'",
+        )
+    return From(words[0], name)
+
+
+def _arg(given: _Text) -> Arg:
+    words = split_words(given.text, escape=given.escape)
+    if not words:
+        raise ValueError("needs a name")
+    pairs: list[tuple[str, str | None]] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _VARIABLE_NAME.fullmatch(name):
+            raise ValueError(f"invalid name {name!r}")
+        pairs.append((name, value if equals else None))
+    return Arg(tuple(pairs))
+
+
+def _env(given: _Text) -> Env:
+    return Env(tuple(parse_pairs(given.text, escape=given.escape)))
+
+
+def _label(given: _Text) -> Label:
+    return Label(tuple(parse_pairs(given.text, escape=given.escape)))
+
+
+def _command(given: _Text) -> Command:
+    words = parse_json_list(given.text)
+    if words is not None:
+        return Command(words, for_shell=False)
+    if not given.text:
+        raise ValueError("needs a command")
+    return Command((given.text,), for_shell=True, heredocs=given.heredocs)
+
+
+def _run(given: _Text) -> Run:
+    network = given.flags.get("network", "default")
+    if network not in ("default", "host", "none"):
+        raise InvalidInputError(
+            f"--network={network} is not supported",
+            hint="the network is default, host or none",
+        )
+    command = _command(given)
+    if not command.words or not command.words[0]:
+        raise ValueError("needs a command")
+    return Run(command, "none" if network == "none" else "host")
+
+
+def _copy(given: _Text) -> Copy:
+    words = parse_json_list(given.text)
+    if words is None:
+        words = tuple(given.text.split())
+    announced = len(heredoc_words(given.text, given.escape)) if given.heredocs else 0
+    sources = tuple(word for word in words if not (announced and word.startswith("<<")))
+    if len(words) < 2 or len(sources) == 0:
+        raise InvalidInputError(
+            "needs sources and a destination", hint="write COPY <source>... <destination>"
+        )
+    origin = given.flags.get("from")
+    if origin and given.heredocs:
+        raise ValueError("here-documents and --from exclude each other")
+    return Copy(
+        sources=sources[:-1],
+        inline=given.heredocs,
+        destination=sources[-1],
+        origin=origin,
+        chown=given.flags.get("chown"),
+        chmod=given.flags.get("chmod"),
+        extracts=False,
+    )
+
+
+def _add(given: _Text) -> Copy:
+    copy = _copy(given)
+    for source in copy.sources:
+        if _COMMIT.match(source):
+            raise InvalidInputError(
+                f"the remote source {source} is not supported",
+                hint="fetch it in a RUN step, or beforehand into the context and COPY it",
+            )
+    return Copy(
+        copy.sources, copy.inline, copy.destination, None, copy.chown, copy.chmod, extracts=True
+    )
+
+
+def _workdir(given: _Text) -> Workdir:
+    return Workdir(_single(given, "a path"))
+
+
+def _user(given: _Text) -> User:
+    return User(_single(given, "a user"))
+
+
+def _shell(given: _Text) -> Shell:
+    words = parse_json_list(given.text)
+    if not words:
+        raise InvalidInputError("needs a JSON list", hint='write SHELL ["/bin/bash", "-c"]')
+    return Shell(words)
+
+
+def _single(given: _Text, what: str) -> str:
+    if not given.text:
+        raise ValueError(f"needs {what}")
+    return given.text
+
+
+_NO_FLAGS: Final[frozenset[str]] = frozenset()
+_READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]] = {
+    "LAYER": (_NO_FLAGS, _layer),
+    "FROM": (_NO_FLAGS, _from),
+    "ARG": (_NO_FLAGS, _arg),
+    "ENV": (_NO_FLAGS, _env),
+    "LABEL": (_NO_FLAGS, _label),
+    "RUN": (frozenset({"network"}), _run),
+    "COPY": (frozenset({"from", "chown", "chmod"}), _copy),
+    "ADD": (frozenset({"chown", "chmod"}), _add),
+    "WORKDIR": (_NO_FLAGS, _workdir),
+    "USER": (_NO_FLAGS, _user),
+    "SHELL": (_NO_FLAGS, _shell),
+    "CMD": (_NO_FLAGS, lambda given: Cmd(_command(given))),
+    "ENTRYPOINT": (_NO_FLAGS, lambda given: Entrypoint(_command(given))),
+}

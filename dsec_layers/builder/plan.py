@@ -1,0 +1,249 @@
+"""From statements to a plan: the stages that the target needs, each with its steps, fully expanded.
+
+Scopes are those of a Dockerfile. Arguments before the first FROM are seen by LAYER and FROM lines,
+and by a stage that declares them again. Within an instruction variables are as they were before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dsec_layers.builder.instructions import Arg, Copy, Run, Statement, Workdir, interpret
+from dsec_layers.builder.layerfile import Instruction, Layerfile
+from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.scope import (
+    AMBIENT_ARGUMENTS,
+    EPOCH_VARIABLE,
+    Arguments,
+    Scope,
+    platform_arguments,
+)
+from dsec_layers.builder.stages import Outline, Stage, needed, outline
+from dsec_layers.builder.stepmaking import Options, make_copy_step, make_run_step, make_title
+from dsec_layers.builder.steps import Step, WorkdirStep
+from dsec_layers.errors import DsecError, InvalidInputError
+from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.runconfig import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A stage ready to run. `parent` is an earlier stage, a layer or nothing (scratch).
+
+    `layer` is the layer at the bottom of the stage, through all its parents. `run` is what the
+    Layerfile sets over it.
+    """
+
+    index: int
+    parent: int | ParentLayer | None
+    layer: ParentLayer | None
+    steps: tuple[Step, ...]
+    run: RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The stages in the order to run them; the last one is the target."""
+
+    reference: Reference
+    stages: tuple[StagePlan, ...]
+
+    @property
+    def target(self) -> StagePlan:
+        """The stage that becomes the layer."""
+        return self.stages[-1]
+
+
+def make_plan(
+    layerfile: Layerfile,
+    options: Options,
+    resolve: Callable[[Reference], ParentLayer],
+    *,
+    name: str = "Layerfile",
+) -> Plan:
+    """Plan a build. `name` stands in errors that have no line.
+
+    Raises InvalidInputError, and what `resolve` raises (NotFoundError), with `file:line` in front.
+    """
+    parts = outline(interpret(layerfile), name)
+    return _Planner(parts, layerfile.escape, options, resolve, name).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        parts: Outline,
+        escape: str,
+        options: Options,
+        resolve: Callable[[Reference], ParentLayer],
+        name: str,
+    ) -> None:
+        self.parts = parts
+        self.options = options
+        self.resolve = resolve
+        self.name = name
+        self.escape = escape
+        self.resolved: dict[str, ParentLayer] = {}
+        self.scopes: dict[int, Scope] = {}
+        self.plans: dict[int, StagePlan] = {}
+        _check_arguments(parts, options.args)
+        self.globals = self._global_scope()
+        self.arguments = Arguments(options.args, self.globals.variables)
+
+    def plan(self) -> Plan:
+        target = self.parts.target(self.options.target)
+        reference = self._reference()
+        parents = [self._parent_name(stage) for stage in self.parts.stages[: target + 1]]
+        found = [self.parts.find(parent, before=i) for i, parent in enumerate(parents)]
+        for index in needed(self.parts, target, found):
+            self._plan_stage(self.parts.stages[index], parents[index], found[index])
+        _check_kinds(reference.kind, self.plans[target].layer, self.parts.stages[target])
+        return Plan(reference, tuple(self.plans.values()))
+
+    def _global_scope(self) -> Scope:
+        """What LAYER and FROM lines see."""
+        scope = Scope(RunConfig(), variables=platform_arguments(), escape=self.escape)
+        for instruction, meaning in self.parts.arguments:
+            arguments = Arguments(self.options.args, scope.variables)
+            with _located(instruction):
+                scope = scope.after(meaning, arguments)
+        return scope
+
+    def _reference(self) -> Reference:
+        """The name of the result: the LAYER line, unless the caller overrides it."""
+        kind, name, where = self.options.kind, self.options.name, None
+        if self.parts.declaration is not None:
+            instruction, meaning = self.parts.declaration
+            where = instruction.where
+            with _located(instruction):
+                kind = kind or self.globals.expand(meaning.kind)
+                name = name or self.globals.expand(meaning.name)
+        if not kind or not name:
+            raise InvalidInputError(
+                "the Layerfile does not say what it makes",
+                where=self.name,
+                hint="add a line LAYER <kind> <name>, or give --kind and --name",
+            )
+        if kind not in (Kind.BASE, Kind.WORKSPACE, Kind.TOOLKIT):
+            raise InvalidInputError(
+                f"{kind!r} is not a kind of layer",
+                where=where,
+                hint="the kinds are base, workspace and toolkit",
+            )
+        try:
+            reference = Reference.parse(f"{kind}/{name}")
+        except InvalidInputError as error:
+            raise InvalidInputError(error.message, where=where, hint=error.hint) from error
+        if reference.repository != f"{kind}/{name}":
+            raise InvalidInputError(
+                f"{name!r} is not a name of a layer", where=where, hint="tags are given with -t"
+            )
+        return reference
+
+    def _parent_name(self, stage: Stage) -> str:
+        with _located(stage.instruction):
+            parent = self.globals.expand(stage.head.parent)
+            if not parent:
+                raise ValueError(f"{stage.head.parent!r} is empty here")
+        return parent
+
+    def _plan_stage(self, stage: Stage, parent: str, found: int | None) -> None:
+        origin: int | ParentLayer | None
+        layer: ParentLayer | None
+        if found is not None:
+            origin, layer = found, self.plans[found].layer
+            scope = self.scopes[found].child()
+        elif parent == "scratch":
+            origin = layer = None
+            scope = Scope.over(RunConfig(), self.escape)
+        else:
+            origin = layer = self._layer(parent, stage.instruction)
+            scope = Scope.over(layer.effective_run, self.escape)
+        steps: list[Step] = []
+        for statement in stage.body:
+            with _located(statement.instruction):
+                steps += self._steps(statement, scope, stage)
+                scope = scope.after(statement.meaning, self.arguments)
+        self.scopes[stage.index] = scope
+        self.plans[stage.index] = StagePlan(stage.index, origin, layer, tuple(steps), scope.own)
+
+    def _layer(self, text: str, instruction: Instruction) -> ParentLayer:
+        """Resolve a layer once in a build, so that all stages see the same one."""
+        if text not in self.resolved:
+            try:
+                self.resolved[text] = self.resolve(Reference.parse(text))
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{text!r} is neither a stage above nor a layer",
+                    where=instruction.where,
+                    hint=error.hint,
+                ) from error
+            except DsecError as error:
+                message = f"{instruction.where}: {error.message}"
+                raise type(error)(message, hint=error.hint) from error
+        return self.resolved[text]
+
+    def _origin(
+        self, copy: Copy, instruction: Instruction, stage: Stage
+    ) -> int | ParentLayer | None:
+        if not copy.origin:
+            return None
+        found = self.parts.find(copy.origin, before=stage.index)
+        return self._layer(copy.origin, instruction) if found is None else found
+
+    def _steps(self, statement: Statement, scope: Scope, stage: Stage) -> Iterator[Step]:
+        instruction, meaning = statement.instruction, statement.meaning
+        if isinstance(meaning, Run):
+            yield make_run_step(instruction, meaning, scope, self.options)
+        elif isinstance(meaning, Copy):
+            yield make_copy_step(
+                instruction, meaning, scope, self._origin(meaning, instruction, stage)
+            )
+        elif isinstance(meaning, Workdir):
+            path = scope.absolute(scope.expand(meaning.path))
+            yield WorkdirStep(instruction.where, make_title(instruction), path)
+
+
+def _check_arguments(parts: Outline, given: Mapping[str, str]) -> None:
+    statements = [statement.meaning for stage in parts.stages for statement in stage.body]
+    lines = [meaning for _, meaning in parts.arguments]
+    lines += [meaning for meaning in statements if isinstance(meaning, Arg)]
+    declared = {name for line in lines for name, _ in line.pairs}
+    unknown = sorted(set(given) - declared - AMBIENT_ARGUMENTS - {EPOCH_VARIABLE})
+    if unknown:
+        raise InvalidInputError(
+            f"no ARG line declares {', '.join(unknown)}",
+            hint="add ARG <name> to the Layerfile, or leave the build argument out",
+        )
+
+
+def _check_kinds(kind: Kind, parent: ParentLayer | None, stage: Stage) -> None:
+    """A layer holds a whole tree, or what it adds to a base or to a layer of its own kind."""
+    if kind is Kind.BASE and (parent is None or parent.kind is Kind.BASE):
+        return
+    if kind is not Kind.BASE and parent is not None and parent.kind in (Kind.BASE, kind):
+        return
+    below = "scratch" if parent is None else f"{parent.kind.value} layer {parent.reference}"
+    takes = "scratch or a base layer" if kind is Kind.BASE else f"a base or a {kind.value} layer"
+    raise InvalidInputError(
+        f"a {kind.value} cannot be built on {below}",
+        where=stage.instruction.where,
+        hint=f"build it FROM {takes}",
+    )
+
+
+@contextmanager
+def _located(instruction: Instruction) -> Iterator[None]:
+    """Put the line of the instruction in front of what goes wrong with it."""
+    try:
+        yield
+    except ValueError as error:
+        message = f"{instruction.keyword}: {error}"
+        raise InvalidInputError(message, where=instruction.where) from error
+    except InvalidInputError as error:
+        if error.where:
+            raise
+        message = f"{instruction.keyword}: {error.message}"
+        raise InvalidInputError(message, where=instruction.where, hint=error.hint) from error

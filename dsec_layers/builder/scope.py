@@ -1,0 +1,162 @@
+"""What the instructions of a stage see and set: variables, directory, user, shell, labels."""
+
+from __future__ import annotations
+
+import platform
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from dsec_layers.builder.expand import expand
+from dsec_layers.builder.instructions import (
+    Arg,
+    Cmd,
+    Command,
+    Entrypoint,
+    Env,
+    Label,
+    Meaning,
+    Shell,
+    User,
+    Workdir,
+)
+from dsec_layers.model.runconfig import RunConfig
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEFAULT_SHELL: Final = ("/bin/sh", "-c")
+EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
+# Arguments that a RUN sees without an ARG line and that do not count as inputs.
+AMBIENT_ARGUMENTS: Final = frozenset(
+    variant
+    for name in ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+    for variant in (name, name.upper())
+)
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def platform_arguments() -> dict[str, str]:
+    """The arguments that tell of the machine, as a Dockerfile names them."""
+    machine = platform.machine()
+    architecture = _ARCHITECTURES.get(machine, machine)
+    values = {
+        "PLATFORM": f"linux/{architecture}",
+        "OS": "linux",
+        "ARCH": architecture,
+        "VARIANT": "",
+    }
+    return {side + name: value for side in ("TARGET", "BUILD") for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Where an ARG line finds a value: given by the caller, else declared before the first FROM."""
+
+    given: Mapping[str, str]
+    declared: Mapping[str, str]
+
+    def value(self, name: str, default: str | None) -> str | None:
+        """The value of an ARG line, None when nobody has one."""
+        if name in self.given:
+            return self.given[name]
+        return default if default is not None else self.declared.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The state between instructions: `own` is set by this Layerfile, `inherited` lies below."""
+
+    inherited: RunConfig
+    own: RunConfig = field(default_factory=RunConfig)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    escape: str = "\\"
+    command_is_own: bool = False
+
+    @classmethod
+    def over(cls, inherited: RunConfig, escape: str) -> Scope:
+        """The scope at the start of a stage on a layer or on nothing."""
+        env = {"PATH": DEFAULT_PATH, **inherited.env}
+        return cls(msgspec.structs.replace(inherited, env=env), escape=escape)
+
+    def child(self) -> Scope:
+        """The scope at the start of a stage that continues this one."""
+        return replace(self, command_is_own=False)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables, without arguments."""
+        return {**self.inherited.env, **self.own.env}
+
+    @property
+    def visible(self) -> dict[str, str]:
+        """All variables; ENV wins over ARG."""
+        return {**self.variables, **self.env}
+
+    @property
+    def workdir(self) -> str:
+        """The absolute working directory."""
+        return self.own.workdir or self.inherited.workdir or "/"
+
+    @property
+    def user(self) -> str:
+        """The user as written, `0` when nobody said."""
+        return self.own.user or self.inherited.user or "0"
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """The words before a shell command."""
+        return self.own.shell or self.inherited.shell or DEFAULT_SHELL
+
+    def expand(self, text: str) -> str:
+        """Replace variables. Raises ValueError."""
+        return expand(text, self.visible, escape=self.escape)
+
+    def absolute(self, path: str) -> str:
+        """`path` from the working directory on, normalised."""
+        return "/" + posixpath.normpath(posixpath.join(self.workdir, path)).lstrip("/")
+
+    def command_words(self, command: Command) -> tuple[str, ...]:
+        """The words to execute."""
+        return (*self.shell, *command.words) if command.for_shell else command.words
+
+    def after(self, meaning: Meaning, arguments: Arguments) -> Scope:
+        """The scope after an instruction, the same when it sets nothing. Raises ValueError."""
+        own = self.own
+        match meaning:
+            case Arg():
+                declared = declare(meaning, self, arguments)
+                return replace(self, variables={**self.variables, **declared})
+            case Cmd(command):
+                changed = msgspec.structs.replace(own, cmd=self.command_words(command))
+                return replace(self, own=changed, command_is_own=True)
+            case Entrypoint(command):
+                cmd = own.cmd if self.command_is_own else None
+                entrypoint = self.command_words(command)
+                own = msgspec.structs.replace(own, entrypoint=entrypoint, cmd=cmd)
+            case Env(pairs):
+                own = msgspec.structs.replace(own, env={**own.env, **self._expand_pairs(pairs)})
+            case Label(pairs):
+                labels = {**own.labels, **self._expand_pairs(pairs)}
+                own = msgspec.structs.replace(own, labels=labels)
+            case Workdir(path):
+                own = msgspec.structs.replace(own, workdir=self.absolute(self.expand(path)))
+            case User(user):
+                own = msgspec.structs.replace(own, user=self.expand(user))
+            case Shell(words):
+                own = msgspec.structs.replace(own, shell=words)
+        return replace(self, own=own)
+
+    def _expand_pairs(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+        return {self.expand(name): self.expand(value) for name, value in pairs}
+
+
+def declare(meaning: Arg, scope: Scope, arguments: Arguments) -> dict[str, str]:
+    """The variables that an ARG line sets. Raises ValueError."""
+    declared: dict[str, str] = {}
+    for name, default in meaning.pairs:
+        value = arguments.value(name, None if default is None else scope.expand(default))
+        if value is not None:
+            declared[name] = value
+    return declared

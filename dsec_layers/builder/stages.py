@@ -1,0 +1,103 @@
+"""The stages of a Layerfile, and which of them a target needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsec_layers.builder.instructions import Arg, Copy, From, Layer, Statement
+from dsec_layers.builder.layerfile import Instruction
+from dsec_layers.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A FROM and what follows it. `name` is in lower case."""
+
+    index: int
+    instruction: Instruction
+    head: From
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A Layerfile by its parts; `declaration` is its LAYER line."""
+
+    declaration: tuple[Instruction, Layer] | None
+    arguments: tuple[tuple[Instruction, Arg], ...]
+    stages: tuple[Stage, ...]
+
+    def find(self, name: str, *, before: int) -> int | None:
+        """The index of the stage with this name or number among those before `before`.
+
+        When a name was given twice, the later stage has it.
+        """
+        if name.isdecimal():
+            return int(name) if int(name) < before else None
+        for stage in reversed(self.stages[:before]):
+            if stage.head.name == name.lower():
+                return stage.index
+        return None
+
+    def target(self, name: str | None) -> int:
+        """The index of the stage to build, the last without a name. Raises InvalidInputError."""
+        if name is None:
+            return len(self.stages) - 1
+        index = self.find(name, before=len(self.stages))
+        if index is None:
+            names = ", ".join(stage.head.name or str(stage.index) for stage in self.stages)
+            raise InvalidInputError(f"no stage {name!r}", hint=f"the stages are {names}")
+        return index
+
+
+def outline(statements: Sequence[Statement], name: str) -> Outline:
+    """Split a Layerfile into its parts. Raises InvalidInputError for what is out of place."""
+    declarations: list[tuple[Instruction, Layer]] = []
+    arguments: list[tuple[Instruction, Arg]] = []
+    stages: list[Stage] = []
+    for statement in statements:
+        instruction, meaning = statement.instruction, statement.meaning
+        if isinstance(meaning, Layer):
+            if declarations or stages:
+                raise InvalidInputError(
+                    "LAYER is out of place",
+                    where=instruction.where,
+                    hint="one LAYER line stands before the first FROM",
+                )
+            declarations.append((instruction, meaning))
+        elif isinstance(meaning, From):
+            stages.append(Stage(len(stages), instruction, meaning, ()))
+        elif stages:
+            last = stages[-1]
+            stages[-1] = Stage(last.index, last.instruction, last.head, (*last.body, statement))
+        elif isinstance(meaning, Arg):
+            arguments.append((instruction, meaning))
+        else:
+            raise InvalidInputError(
+                f"{instruction.keyword} stands before the first FROM",
+                where=instruction.where,
+                hint="only LAYER and ARG may",
+            )
+    if not stages:
+        raise InvalidInputError("no FROM", where=name, hint="start a stage with FROM <layer>")
+    return Outline(declarations[0] if declarations else None, tuple(arguments), tuple(stages))
+
+
+def needed(outline: Outline, target: int, parents: Sequence[int | None]) -> list[int]:
+    """The stages `target` needs, itself included, in order. `parents`: the FROMs as indices."""
+    wanted: set[int] = set()
+    pending = [target]
+    while pending:
+        index = pending.pop()
+        if index in wanted:
+            continue
+        wanted.add(index)
+        parent = parents[index]
+        sources = [
+            outline.find(statement.meaning.origin, before=index)
+            for statement in outline.stages[index].body
+            if isinstance(statement.meaning, Copy) and statement.meaning.origin
+        ]
+        pending += [stage for stage in (parent, *sources) if stage is not None]
+    return sorted(wanted)

@@ -1,0 +1,116 @@
+"""Making steps: an instruction and the scope it stands in, put together."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dsec_layers.builder.expand import expand_heredoc
+from dsec_layers.builder.instructions import Copy, Run
+from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
+from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
+from dsec_layers.builder.steps import SCRIPT_DIRECTORY, CopyStep, InlineFile, RunStep, Script
+from dsec_layers.errors import InvalidInputError
+
+_MODE = re.compile(r"0?[0-7]{1,4}")
+_TITLE_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller decides: build arguments, epoch in seconds, overrides of LAYER, the stage."""
+
+    args: Mapping[str, str] = field(default_factory=dict)
+    epoch: int | None = None
+    kind: str | None = None
+    name: str | None = None
+    target: str | None = None
+
+
+def make_run_step(instruction: Instruction, run: Run, scope: Scope, options: Options) -> RunStep:
+    """The step of a RUN. Raises ValueError."""
+    argv, script = _run_words(run, scope)
+    env = scope.visible
+    if options.epoch is not None:
+        env[EPOCH_VARIABLE] = str(options.epoch)
+    given = options.args.items()
+    return RunStep(
+        instruction.where,
+        make_title(instruction),
+        argv=argv,
+        env=env,
+        ambient={k: v for k, v in given if k in AMBIENT_ARGUMENTS and k not in env},
+        cwd=scope.workdir,
+        user=scope.user,
+        network=run.network,
+        script=script,
+    )
+
+
+def make_copy_step(
+    instruction: Instruction, copy: Copy, scope: Scope, origin: int | ParentLayer | None
+) -> CopyStep:
+    """The step of a COPY or ADD. Raises ValueError or InvalidInputError."""
+    expanded = scope.expand(copy.destination)
+    destination = scope.absolute(expanded)
+    if expanded.endswith(("/", "/.")) or expanded == ".":
+        destination = posixpath.join(destination, "")
+    return CopyStep(
+        instruction.where,
+        make_title(instruction),
+        origin=origin,
+        sources=tuple(scope.expand(source) for source in copy.sources),
+        inline=tuple(_inline(heredoc, scope) for heredoc in copy.inline),
+        destination=destination,
+        chown=scope.expand(copy.chown) if copy.chown else None,
+        chmod=_mode(scope.expand(copy.chmod)) if copy.chmod else None,
+        extracts=copy.extracts,
+    )
+
+
+def _run_words(run: Run, scope: Scope) -> tuple[tuple[str, ...], Script | None]:
+    """The words to execute, with the here-documents put where the shell looks for them."""
+    command = run.command
+    if not command.heredocs:
+        return scope.command_words(command), None
+    line = command.words[0]
+    first = command.heredocs[0]
+    alone = len(command.heredocs) == 1 and len(line.split()) == 1
+    if alone and line == _announcement(line, scope):
+        if first.content.startswith("#!"):
+            script = Script(f"{SCRIPT_DIRECTORY}/{first.name}", first.content)
+            return (script.path,), script
+        return (*scope.shell, first.content), None
+    bodies = "".join(f"\n{heredoc.body}{heredoc.name}" for heredoc in command.heredocs)
+    return (*scope.shell, line + bodies), None
+
+
+def _announcement(line: str, scope: Scope) -> str:
+    """The text that announces the only here-document of a line, when nothing else stands there."""
+    dash, word = heredoc_words(line, scope.escape)[0]
+    return f"<<{dash}{word}"
+
+
+def _inline(heredoc: HereDoc, scope: Scope) -> InlineFile:
+    content = heredoc.content
+    if heredoc.expand:
+        content = expand_heredoc(content, scope.visible)
+    return InlineFile(heredoc.name, content.encode())
+
+
+def _mode(text: str) -> int:
+    if not _MODE.fullmatch(text):
+        raise InvalidInputError(
+            f"invalid mode {text!r}", hint="--chmod takes octal digits, for example 0755"
+        )
+    return int(text, 8)
+
+
+def make_title(instruction: Instruction) -> str:
+    """The instruction on one line, for people."""
+    title = " ".join(str(instruction).split())
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

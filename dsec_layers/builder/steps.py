@@ -1,0 +1,73 @@
+"""The steps of a build that change files, fully expanded and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dsec_layers.builder.layers import ParentLayer
+
+# Where a RUN finds its script when the here-document starts with `#!`.
+SCRIPT_DIRECTORY: Final = "/dev/pipes"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An executable file that is there only while its step runs."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """A command. `ambient` are variables it sees which do not count as inputs (proxies)."""
+
+    where: str
+    title: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    ambient: Mapping[str, str]
+    cwd: str
+    user: str
+    network: str
+    script: Script | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InlineFile:
+    """A file given by a here-document."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """Files from the context (`origin` None), from a stage (its index) or from a layer.
+
+    `destination` is absolute and keeps its trailing slash, which says that it is a directory.
+    """
+
+    where: str
+    title: str
+    origin: int | ParentLayer | None
+    sources: tuple[str, ...]
+    inline: tuple[InlineFile, ...]
+    destination: str
+    chown: str | None
+    chmod: int | None
+    extracts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirStep:
+    """A directory that must exist."""
+
+    where: str
+    title: str
+    path: str
+
+
+Step = RunStep | CopyStep | WorkdirStep

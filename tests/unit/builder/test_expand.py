@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsec_layers.builder.expand import expand, expand_heredoc
+
+VARIABLES = {"x": "value", "empty": "", "HOME": "/root", "a_1": "one", "y": "$x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain", "plain"),
+        ("$x", "value"),
+        ("${x}", "value"),
+        ("a${x}b", "avalueb"),
+        ("$x/b", "value/b"),
+        ("$xb", ""),
+        ("$a_1-", "one-"),
+        ("$y", "$x"),  # values are not expanded again
+        ("$unset", ""),
+        ("${unset}", ""),
+        ("${x:-other}", "value"),
+        ("${empty:-other}", "other"),
+        ("${empty-other}", ""),
+        ("${unset:-other}", "other"),
+        ("${unset-other}", "other"),
+        ("${unset:-}", ""),
+        ("${x:+other}", "other"),
+        ("${empty:+other}", ""),
+        ("${empty+other}", "other"),
+        ("${unset:+other}", ""),
+        ("${unset+other}", ""),
+        ("${x:?message}", "value"),
+        ("${empty?message}", ""),
+        ("${unset:-$x}", "value"),
+        ("${unset:-${x}/b}", "value/b"),
+        ("${unset:-${empty:-deep}}", "deep"),
+        ("${unset:-'}'}", "}"),
+        (r"${unset:-\}}", "}"),
+        ('${unset:-"a b"}', "a b"),
+        (r"\$x", "$x"),
+        (r"\${x}", "${x}"),
+        (r"\\$x", r"\value"),
+        (r"a\ b", "a b"),
+        ("trailing\\", "trailing"),
+        ("'$x'", "$x"),
+        (r"'a\b'", r"a\b"),
+        ('"$x y"', "value y"),
+        (r'"\$x \"q\" \n \\"', r'$x "q" \n ' + "\\"),
+        ("a'b'\"c\"d", "abcd"),
+        ('"it\'s"', "it's"),
+        ("'say \"hi\"'", 'say "hi"'),
+        ("$", "$"),
+        ("$ x", "$ x"),
+        ("$/", "$/"),
+        ("a$", "a$"),
+        ("$1", ""),
+        ("ünï$x", "ünïvalue"),
+    ],
+)
+def test_words(text: str, result: str) -> None:
+    assert expand(text, VARIABLES) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${x", "unsupported modifier|missing"),
+        ("${}", "bad substitution"),
+        ("${ x}", "bad substitution"),
+        ("${unset:-a", "missing '}'"),
+        ("${x!a}", "unsupported modifier"),
+        ("${x:a}", "unsupported modifier"),
+        ("${unset:?give it}", "unset: give it"),
+        ("${empty:?}", "empty: is not set"),
+        ("${unset?}", "unset: is not set"),
+        ("'open", "single quote"),
+        ('"open', "double quote"),
+        ('"${x', "unsupported modifier|missing"),
+    ],
+)
+def test_errors(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        expand(text, VARIABLES)
+
+
+def test_another_escape_character() -> None:
+    assert expand(r"C:\dir\`$x`$", VARIABLES, escape="`") == r"C:\dir\$x$"
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("a $x\n", "a value\n"),
+        ("'$x' \"$x\"\n", "'value' \"value\"\n"),
+        (r"\$x \\ \n \` \"", '$x \\ \\n ` \\"'),
+        ("one \\\ntwo", "one two"),
+        ("it's $5", "it's "),
+    ],
+)
+def test_heredocs(text: str, result: str) -> None:
+    assert expand_heredoc(text, VARIABLES) == result
+
+
+@given(st.text())
+def test_single_quotes_keep_everything(text: str) -> None:
+    text = text.replace("'", "")
+    assert expand(f"'{text}'", VARIABLES) == text
+
+
+@given(st.text())
+def test_any_text_expands_or_is_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        expand(text, VARIABLES)

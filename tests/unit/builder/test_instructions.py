@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+
+from dsec_layers.builder.instructions import (
+    Arg,
+    Cmd,
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    From,
+    Label,
+    Layer,
+    Meaning,
+    Run,
+    Shell,
+    User,
+    Workdir,
+    interpret,
+)
+from dsec_layers.builder.layerfile import parse
+from dsec_layers.errors import InvalidInputError
+
+
+def meaning_of(text: str) -> Meaning:
+    (statement,) = interpret(parse(text.encode(), name="L"))
+    return statement.meaning
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("LAYER base a/b", Layer("base", "a/b")),
+        ("FROM scratch", From("scratch", None)),
+        ("from base/a:1 as Build-1", From("base/a:1", "build-1")),
+        ("ARG a", Arg((("a", None),))),
+        ("ARG a= b='c d'", Arg((("a", ""), ("b", "'c d'")))),
+        ("ENV a=1 b=2", Env((("a", "1"), ("b", "2")))),
+        ("ENV a b c", Env((("a", "b c"),))),
+        ('LABEL "a b"=c', Label((('"a b"', "c"),))),
+        ("RUN a b", Run(Command(("a b",), for_shell=True), "host")),
+        ('RUN ["a", "b"]', Run(Command(("a", "b"), for_shell=False), "host")),
+        ("RUN --network=none a", Run(Command(("a",), for_shell=True), "none")),
+        ("RUN --network=host a", Run(Command(("a",), for_shell=True), "host")),
+        ("RUN --network=default a", Run(Command(("a",), for_shell=True), "host")),
+        ("WORKDIR /a b", Workdir("/a b")),
+        ("USER a:b", User("a:b")),
+        ('SHELL ["/bin/bash", "-c"]', Shell(("/bin/bash", "-c"))),
+        ('CMD ["a"]', Cmd(Command(("a",), for_shell=False))),
+        ("CMD []", Cmd(Command((), for_shell=False))),
+        ("ENTRYPOINT exec a", Entrypoint(Command(("exec a",), for_shell=True))),
+    ],
+)
+def test_meanings(text: str, meaning: Meaning) -> None:
+    assert meaning_of(text) == meaning
+
+
+def copy(text: str) -> Copy:
+    meaning = meaning_of(text)
+    assert isinstance(meaning, Copy)
+    return meaning
+
+
+def test_copy() -> None:
+    plain = copy("COPY --from=b --chown=1:2 --chmod=0644 a b /c/")
+    assert (plain.sources, plain.destination) == (("a", "b"), "/c/")
+    assert (plain.origin, plain.chown, plain.chmod) == ("b", "1:2", "0644")
+    assert copy('COPY ["a b", "/c d"]').sources == ("a b",)
+    assert copy("ADD a /b").extracts
+
+
+def test_copy_of_heredocs_and_files() -> None:
+    mixed = copy("COPY <<A b <<'C' /d/\n1\nA\n2\nC\n")
+    assert [(h.name, h.content, h.expand) for h in mixed.inline] == [
+        ("A", "1\n", True),
+        ("C", "2\n", False),
+    ]
+    assert (mixed.sources, mixed.destination) == (("b",), "/d/")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "EXPOSE 80",
+        "VOLUME /a",
+        "HEALTHCHECK NONE",
+        "STOPSIGNAL 9",
+        "ONBUILD RUN a",
+        "MAINTAINER me",
+        "COPPY a b",
+        "RUN --mount=type=cache,target=/a b",
+        "RUN --security=insecure a",
+        "RUN --network=some a",
+        "COPY --link a b",
+        "COPY --parents a b",
+        "COPY --exclude=a b c",
+        "ADD --checksum=sha256:0 a b",
+        "ADD https://example.org/a /b",
+        "ADD git@example.org:a.git /b",
+        "FROM --platform=linux/amd64 base/a",
+        "LAYER base",
+        "FROM a b",
+        "FROM base/a AS 1",
+        "SHELL /bin/sh -c",
+        "COPY a",
+    ],
+)
+def test_what_is_refused_has_name_line_and_hint(line: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        meaning_of(f"\n\n{line}\n")
+    word = line.split()[1].split("=")[0]
+    named = word if word.startswith("--") else line.split()[0]
+    assert named in caught.value.message
+    assert caught.value.where == "L:3"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN",
+        "RUN []",
+        'RUN [""]',
+        "CMD",
+        "ENTRYPOINT",
+        "ENV",
+        "ENV a",
+        "ENV a=1 b",
+        "ARG",
+        "ARG 1=2",
+        "ARG a='",
+        "LABEL",
+        "USER",
+        "WORKDIR",
+        "COPY --from= a b",
+        "COPY --from=a --from=b c d",
+        "COPY --from=a <<E d\nE",
+        "FROM",
+        "FROM base/a AS",
+    ],
+)
+def test_what_is_malformed(line: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^L:1: {line.split()[0]}: ") as caught:
+        meaning_of(line)
+    assert caught.value.where == "L:1"
+
+
+def test_a_misspelt_instruction_gets_a_proposal() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        meaning_of("WORKDRI /a")
+    assert caught.value.hint == "did you mean WORKDIR?"
