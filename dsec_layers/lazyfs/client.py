@@ -90,7 +90,7 @@ class DaemonClient:
         self._paths.create()
         with self._starting():
             was_running = self._end_daemon(protocol.Stop(force=force))
-            held = holder.ask(self._paths.run, b"end") is not None
+            held = holder.end(self._paths.run)
             with contextlib.suppress(OSError):
                 mount.unmount(self._paths.blobs, lazy=True)
         return was_running or held
@@ -129,7 +129,7 @@ class DaemonClient:
         return True
 
     def _start_holder(self) -> None:
-        if holder.ask(self._paths.run, b"hello") is None:
+        if not holder.runs(self._paths.run):
             program = [sys.executable, "-I", "-S", str(Path(holder.__file__)), str(self._paths.run)]
             self._start(program, "holder of the FUSE connection")
 

@@ -19,25 +19,36 @@ _SOCKET = "holder.sock"
 _NONCE_BYTES = 16
 
 
-def ask(run: Path, word: bytes) -> tuple[str, int | None] | None:
-    """Send `hello`, `lend` or `end` to the holder of the folder `run`; None when there is none.
+def runs(run: Path) -> bool:
+    """Whether the folder `run` has a holder."""
+    return _ask(run, b"hello") is not None
 
-    Returns its nonce and, for `lend`, a close-on-exec descriptor of the FUSE connection.
-    """
+
+def borrow(run: Path) -> tuple[str, int] | None:
+    """The holder's nonce and a close-on-exec descriptor of its connection; None without one."""
+    answer = _ask(run, b"lend")
+    return (answer[0], answer[1][0]) if answer and answer[1] else None
+
+
+def end(run: Path) -> bool:
+    """Have the holder of `run` end; False when there is none."""
+    return _ask(run, b"end") is not None
+
+
+def _ask(run: Path, word: bytes) -> tuple[str, list[int]] | None:
     from dsec_layers.linux import (
-        local_socket,
-    )  # not at the top: the holder process does without the package
+        local_socket,  # not at the top: the holder does without the package
+    )
 
     try:
         with local_socket.connect(run, _SOCKET) as connection:
             connection.sendall(word)
-            connection.shutdown(socket.SHUT_WR)
             nonce, fds, _, _ = socket.recv_fds(
                 connection, 2 * _NONCE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
             )
     except OSError:
         return None
-    return (nonce.decode(), fds[0] if fds else None) if nonce else None
+    return (nonce.decode(), list(fds)) if nonce else None
 
 
 def _serve(server: socket.socket, fuse: int, nonce: bytes) -> None:

@@ -28,6 +28,7 @@ _REQUEST_BUFFER_BYTES: Final = (
     8192  # the least the kernel accepts; enough because max_write is one page
 )
 _MAX_BACKGROUND: Final = 256
+_MAX_PARTS: Final = 1000  # writev takes 1,024
 
 _ASYNC_READ: Final = 1 << 0
 _ASYNC_DIRECT_IO: Final = 1 << 15
@@ -174,7 +175,9 @@ class RequestBuffer:
 
 
 def reply(fd: int, unique: int, parts: Sequence[Buffer], length: int) -> None:
-    """Answer with `length` bytes in at most 1,000 `parts`; a withdrawn request is no error."""
+    """Answer with `length` bytes in `parts`; a withdrawn request is no error."""
+    if len(parts) > _MAX_PARTS:
+        parts = (b"".join(parts),)
     _write(fd, (_REPLY.pack(_REPLY.size + length, 0, unique), *parts))
 
 

@@ -1,0 +1,164 @@
+"""The attached layers, remembered across daemons.
+
+    run/attached.json          connection, generation, node numbers, layers with their stores
+    run/attached/<layer hex>/  manifest, config and table of a layer, each named by its sha256, so
+                               that a successor needs no store to go on
+
+A layer keeps its node number as long as the FUSE connection lives, also when it is detached in
+between: the kernel may remember the number, and the content behind it is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from dsec_layers.errors import CorruptError, DsecError
+from dsec_layers.lazyfs import durable
+from dsec_layers.lazyfs.blobfs import File
+from dsec_layers.lazyfs.counters import Counters
+from dsec_layers.lazyfs.device import LayerDevice
+from dsec_layers.lazyfs.fetch import Fetcher
+from dsec_layers.lazyfs.loading import load_served_layer
+from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
+from dsec_layers.linux import fuse
+from dsec_layers.model import canonical
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.manifest import Descriptor
+
+_log = logging.getLogger(__name__)
+
+
+class _Layer(msgspec.Struct, frozen=True):
+    manifest: Descriptor
+    stores: tuple[str, ...]
+
+
+class _State(msgspec.Struct, frozen=True):
+    connection: str = ""
+    generation: int = 0
+    nodes: dict[str, int] = {}
+    layers: dict[str, _Layer] = {}
+
+
+class AttachedLayers:
+    """The files of blobfs (it is a `blobfs.Files`). Safe for many threads.
+
+    `connection` names the FUSE connection: with another one than before, node numbers start anew.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        connection: str,
+        fetcher: Fetcher,
+        stores: OpenStores,
+        retries: Retries,
+    ) -> None:
+        self._file = run / "attached.json"
+        self._folder = run / "attached"
+        self._fetcher = fetcher
+        self._stores = stores
+        self._retries = retries
+        self._lock = threading.Lock()
+        self._by_node: dict[int, File] = {}
+        self._by_name: dict[bytes, File] = {}
+        self._state = _succeed(_read_state(self._file), connection)
+        self._keep(self._state)
+
+    @property
+    def generation(self) -> int:
+        """How many daemons have served this connection, this one included."""
+        return self._state.generation
+
+    def by_node(self, node: int) -> File | None:
+        """The file with this node number."""
+        return self._by_node.get(node)
+
+    def by_name(self, name: bytes) -> File | None:
+        """The file with this name."""
+        return self._by_name.get(name)
+
+    def listed(self) -> Sequence[File]:
+        """All files in order of their names."""
+        with self._lock:
+            return sorted(self._by_name.values(), key=lambda file: file.name)
+
+    def restore(self) -> None:
+        """Serve again what earlier daemons served; what cannot be loaded is logged and kept."""
+        for name, layer in list(self._state.layers.items()):
+            try:
+                self.attach(layer.manifest, layer.stores)
+            except DsecError as error:
+                _log.error("layer %s cannot be served again: %s", name, error)
+
+    def attach(self, manifest: Descriptor, urls: Sequence[str]) -> File:
+        """Serve a layer; stores given now come before those given earlier.
+
+        Raises NotFoundError, CorruptError, StoreError, NoSpaceError.
+        """
+        name = manifest.parsed_digest.hex
+        known = self._state.layers.get(name)
+        merged = tuple(dict.fromkeys((*urls, *(known.stores if known else ()))))
+        device = self._load(name, manifest, merged)
+        with self._lock:
+            file = self._by_name.get(name.encode())
+            if file is None:
+                nodes = self._state.nodes
+                node = nodes.get(name) or max(nodes.values(), default=fuse.ROOT_NODE) + 1
+                file = File(node, name.encode(), device)
+            else:
+                file.device.layer.stores = file.device.layer.stores.over(merged)
+            nodes = {**self._state.nodes, name: file.node}
+            layers = {**self._state.layers, name: _Layer(manifest, merged)}
+            self._keep(msgspec.structs.replace(self._state, nodes=nodes, layers=layers))
+            self._by_node[file.node] = self._by_name[file.name] = file
+        return file
+
+    def detach(self, digest: Digest) -> bool:
+        """Stop serving a layer; False when it was not attached."""
+        name = digest.hex
+        with self._lock:
+            layers = {key: layer for key, layer in self._state.layers.items() if key != name}
+            if len(layers) == len(self._state.layers):
+                return False
+            self._keep(msgspec.structs.replace(self._state, layers=layers))
+            file = self._by_name.pop(name.encode(), None)
+            if file is not None:
+                del self._by_node[file.node]
+                self._fetcher.forget(file.device.layer)
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+        return True
+
+    def _load(self, name: str, manifest: Descriptor, urls: Sequence[str]) -> LayerDevice:
+        present = self.by_name(name.encode())
+        if present is not None:
+            return present.device
+        chain = StoreChain(urls, self._stores, Counters(), self._retries)
+        layer = load_served_layer(manifest, self._folder / name, chain)
+        return LayerDevice(layer, self._fetcher)
+
+    def _keep(self, state: _State) -> None:
+        durable.write_whole(self._file, [canonical.encode(state)])
+        self._state = state
+
+
+def _read_state(path: Path) -> _State:
+    try:
+        return canonical.decode(path.read_bytes(), _State, what=str(path))
+    except FileNotFoundError:
+        return _State()
+    except CorruptError:
+        _log.exception("attached layers are forgotten")
+        return _State()
+
+
+def _succeed(before: _State, connection: str) -> _State:
+    if before.connection == connection:
+        return msgspec.structs.replace(before, generation=before.generation + 1)
+    return _State(connection, 1, {}, before.layers)

@@ -1,0 +1,240 @@
+"""The chunk cache on disk, shared by all layers of a node.
+
+    <folder>/<2 hex>/<62 hex>   a plain chunk named by its blake3, then 8 bytes: its xxh3
+    <folder>/aside/             chunks being written
+
+The files are the whole state. A chunk is used recently when its mtime says so, whoever asks next
+and after whatever crash; memory holds no list of them. Nothing is synced: what a crash cuts short
+fails its xxh3, which is seeded by the name, and is fetched again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import itertools
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from dsec_layers.errors import CorruptError
+
+TRAILER_BYTES: Final = 8
+_ASIDE: Final = "aside"
+_LOW_WATER: Final = (
+    0.95  # an eviction goes down to this part of the limit, so that the next one is far
+)
+_NO_SPACE_STEP_BYTES: Final = 16 << 20
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_log = logging.getLogger(__name__)
+
+
+class ChunkCache:
+    """Plain chunks by 32-byte digest, at most about `limit_bytes`. Safe for many threads.
+
+    A chunk that is read counts as used again when its last use is older than `touch_after_s`.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, *, touch_after_s: float = 60.0) -> None:
+        self.limit_bytes = limit_bytes
+        self.evicted_chunks = 0
+        self._folder = str(folder)
+        self._touch_after_ns = int(touch_after_s * 1e9)
+        self._counter = itertools.count()
+        self._lock = threading.Lock()
+        self._evicting = threading.Lock()
+        self._scanned = False
+        self._used = 0
+        self._pins: dict[str, Container[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _ASIDE).mkdir(exist_ok=True)
+
+    @property
+    def used_bytes(self) -> int | None:
+        """What the chunks take; None before `scan`."""
+        return self._used if self._scanned else None
+
+    def scan(self) -> None:
+        """Find out what is there and evict what is too much. Called once, beside the work."""
+        found = sum(size for _, size, _ in self._entries())
+        with self._lock:
+            self._used = found
+            self._scanned = True
+        self._keep_limit()
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half-written. Only when no other process writes."""
+        for path in (Path(self._folder) / _ASIDE).iterdir():
+            path.unlink(missing_ok=True)
+
+    def has(self, digest: bytes) -> bool:
+        """Whether there is an entry; it may still prove corrupt."""
+        return os.access(self._path(digest), os.F_OK)
+
+    def load(self, digest: bytes, length: int) -> memoryview | None:
+        """The checked chunk of `length` bytes, or None.
+
+        Raises CorruptError for an entry that is damaged or cannot be read; it has been removed.
+        """
+        path = self._path(digest)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = os.pread(fd, length + TRAILER_BYTES + 1, 0)
+            self._touch(fd)
+        except OSError as error:
+            _log.warning("cannot read %s: %s", path, error)
+            data = b""
+        finally:
+            os.close(fd)
+        view = memoryview(data)
+        chunk = view[:length]
+        if len(data) != length + TRAILER_BYTES or _trailer(digest, chunk) != view[length:]:
+            self._remove(path, len(data))
+            raise CorruptError(f"cached chunk {path} is damaged")
+        return chunk
+
+    def store(self, digest: bytes, chunk: bytes | memoryview) -> bool:
+        """Keep a chunk; False when that is impossible. A full disk loses older chunks first."""
+        try:
+            self._write(digest, chunk)
+        except OSError as error:
+            if error.errno not in _FULL or not self._evict(len(chunk) + _NO_SPACE_STEP_BYTES):
+                _log.warning("chunk stays uncached: %s", error)
+                return False
+            try:
+                self._write(digest, chunk)
+            except OSError as again:
+                _log.warning("chunk stays uncached, after an eviction too: %s", again)
+                return False
+        with self._lock:
+            self._used += len(chunk) + TRAILER_BYTES
+        self._keep_limit()
+        return True
+
+    def pin(self, owner: str, digests: Container[bytes]) -> None:
+        """Never evict these chunks until `owner` unpins them; replaces an earlier pin of it."""
+        with self._lock:
+            self._pins = {**self._pins, owner: digests}
+
+    def unpin(self, owner: str) -> None:
+        """Take back a pin, if there is one."""
+        with self._lock:
+            self._pins = {name: kept for name, kept in self._pins.items() if name != owner}
+
+    def clear(self) -> None:
+        """Remove every chunk, pinned ones too."""
+        for _, size, path in self._entries():
+            self._remove(path, size)
+
+    def _path(self, digest: bytes) -> str:
+        name = digest.hex()
+        return f"{self._folder}/{name[:2]}/{name[2:]}"
+
+    def _touch(self, fd: int) -> None:
+        now = time.time_ns()
+        if now - os.fstat(fd).st_mtime_ns > self._touch_after_ns:
+            os.utime(fd, ns=(now, now))
+
+    def _write(self, digest: bytes, chunk: bytes | memoryview) -> None:
+        path = self._path(digest)
+        aside = f"{self._folder}/{_ASIDE}/{os.getpid()}-{next(self._counter)}"
+        try:
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                written = os.writev(fd, (chunk, _trailer(digest, chunk)))
+            finally:
+                os.close(fd)
+            if written != len(chunk) + TRAILER_BYTES:
+                raise OSError(errno.ENOSPC, "no space for the whole chunk", path)
+            try:
+                os.rename(aside, path)  # noqa: PTH104 - measured: half of the cost of a Path
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+                os.rename(aside, path)  # noqa: PTH104
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)  # noqa: PTH108
+            raise
+
+    def _remove(self, path: str, size: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+            with self._lock:
+                self._used -= size
+
+    def _keep_limit(self) -> None:
+        excess = self._used - self.limit_bytes
+        if self._scanned and excess > 0:
+            self._evict(self._used - int(self.limit_bytes * _LOW_WATER))
+
+    def _evict(self, need_bytes: int) -> bool:
+        """Remove the least recently used chunks, `need_bytes` of them; whether any went.
+
+        One thread at a time; the others go on without.
+        """
+        if not self._evicting.acquire(blocking=False):
+            return False
+        try:
+            total, oldest = self._oldest(need_bytes)
+            with self._lock:
+                self._used = total
+            for _, size, path in oldest:
+                self._remove(path, size)
+        finally:
+            self._evicting.release()
+        self.evicted_chunks += len(oldest)
+        if oldest:
+            _log.info("evicted %d chunks", len(oldest))
+        return bool(oldest)
+
+    def _oldest(self, need_bytes: int) -> tuple[int, list[tuple[int, int, str]]]:
+        """The size of all entries, and the oldest unpinned ones that together reach `need_bytes`.
+
+        Memory is bounded by the latter.
+        """
+        pins = tuple(self._pins.values())
+        newest_first: list[tuple[int, int, str]] = []
+        total = held = 0
+        for mtime_ns, size, path in self._entries():
+            total += size
+            digest = bytes.fromhex(path[-65:-63] + path[-62:])
+            if any(digest in pinned for pinned in pins):
+                continue
+            heapq.heappush(newest_first, (-mtime_ns, size, path))
+            held += size
+            while held - newest_first[0][1] >= need_bytes:
+                held -= heapq.heappop(newest_first)[1]
+        return total, newest_first
+
+    def _entries(self) -> Iterator[tuple[int, int, str]]:
+        """(mtime in ns, size, path) of every chunk."""
+        for shard in range(256):
+            try:
+                entries = os.scandir(f"{self._folder}/{shard:02x}")
+            except FileNotFoundError:
+                continue
+            with entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat()
+                        yield status.st_mtime_ns, status.st_size, entry.path
+
+
+def default_limit_bytes(folder: Path) -> int:
+    """A quarter of the disk that holds `folder`, at most 64 GiB."""
+    return min(64 << 30, shutil.disk_usage(folder).total // 4)
+
+
+def _trailer(digest: bytes, chunk: bytes | memoryview) -> bytes:
+    return xxhash.xxh3_64_digest(chunk, seed=int.from_bytes(digest[:8], "little"))

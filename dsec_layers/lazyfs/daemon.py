@@ -1,0 +1,94 @@
+"""The lazy file system daemon of one home: blobfs, the chunk cache, the control socket.
+
+It may be killed at any moment. The holder keeps the FUSE connection, so reads under live mounts
+wait; the next daemon takes the connection over, has every unanswered request sent again, and
+serves the layers that its predecessor has recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dsec_layers.errors import BusyError, DaemonError, DsecError
+from dsec_layers.lazyfs import holder
+from dsec_layers.lazyfs.logs import log_to
+from dsec_layers.lazyfs.paths import Paths
+from dsec_layers.lazyfs.service import Options, Service
+from dsec_layers.lazyfs.stores import OpenStore
+from dsec_layers.linux import detached
+
+CACHE_LIMIT_VARIABLE = "DSEC_CACHE_BYTES"
+_log = logging.getLogger(__name__)
+
+
+def main(open_store: OpenStore, argv: Sequence[str] | None = None) -> None:
+    """The daemon's command line. `--ready-fd` is for `client.ensure`; without it, the foreground.
+
+    The environment variable DSEC_CACHE_BYTES limits the chunk cache.
+    """
+    parser = argparse.ArgumentParser(description="the lazy file system daemon of one home")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--ready-fd", type=int)
+    arguments = parser.parse_args(argv)
+    limit = os.environ.get(CACHE_LIMIT_VARIABLE)
+    options = Options(cache_limit_bytes=int(limit) if limit else None)
+    if arguments.ready_fd is None:
+        serve(arguments.home, open_store, options)
+        return
+    detached.leave_parent()
+    _serve_started(arguments.home, open_store, options, arguments.ready_fd)
+
+
+def _serve_started(home: Path, open_store: OpenStore, options: Options, ready_fd: int) -> None:
+    try:
+        serve(home, open_store, options, ready=lambda: detached.say(ready_fd, detached.READY))
+    except DsecError as error:
+        detached.say(ready_fd, str(error).encode())
+        raise SystemExit(error.exit_code) from error
+
+
+def serve(
+    home: Path,
+    open_store: OpenStore,
+    options: Options | None = None,
+    *,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until asked to stop (control socket or SIGTERM), then end the process.
+
+    The holder must run. `ready` is called when clients can connect. Raises BusyError when another
+    daemon runs, DaemonError without a holder, CapabilityMissingError or OSError when FUSE cannot be
+    mounted.
+    """
+    paths = Paths(home.absolute())
+    os.umask(0o077)
+    paths.create()
+    _lock(paths.run / "daemon.lock")
+    log_to(paths.log)
+    lent = holder.borrow(paths.run)
+    if lent is None:
+        raise DaemonError("the holder of the FUSE connection does not run")
+    service = Service(paths, open_store, options or Options(), *lent)
+    signal.signal(signal.SIGTERM, lambda *_: service.stop.set())
+    service.start()
+    ready()
+    service.stop.wait()
+    _log.info("the daemon stops")
+    logging.shutdown()
+    os._exit(0)  # without waiting for threads: what they hold unanswered is sent to a successor
+
+
+def _lock(path: Path) -> None:
+    """Take the lock for as long as the process lives."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise BusyError(f"another daemon runs ({path} is locked)") from error

@@ -1,0 +1,124 @@
+"""The device of a layer: byte ranges out of chunks. All of a range or an error; never less."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from dsec_layers.chunks.table import Chunk
+from dsec_layers.lazyfs.fetch import Fetcher, Plain
+from dsec_layers.lazyfs.layer import ServedLayer
+
+BLOCK_BYTES = 4096
+# Called once with the parts of the range in order, or with why there are none.
+Finished = Callable[[Sequence[Plain], BaseException | None], None]
+
+
+class LayerDevice:
+    """Reads a layer's device. Safe for many threads."""
+
+    def __init__(self, layer: ServedLayer, fetcher: Fetcher) -> None:
+        self.layer = layer
+        self.size_bytes = -(-layer.table.device_bytes // BLOCK_BYTES) * BLOCK_BYTES
+        self._fetcher = fetcher
+
+    def read(self, offset: int, length: int) -> list[Plain]:
+        """`length` bytes at `offset`, less at the end of the device, as buffers; waits for them.
+
+        Raises what fetching raises: NotFoundError, CorruptError, StoreError.
+        """
+        result: Future[list[Plain]] = Future()
+
+        def finished(parts: Sequence[Plain], error: BaseException | None) -> None:
+            result.set_exception(error) if error else result.set_result(list(parts))
+
+        self.start_read(offset, length, finished)
+        return result.result()
+
+    def start_read(self, offset: int, length: int, finished: Finished) -> None:
+        """As `read`, but calls `finished`: at once when all is at hand, else in another thread."""
+        length = max(0, min(length, self.size_bytes - offset))
+        self.layer.counters.add(kernel_reads=1, kernel_bytes=length)
+        padding = max(0, offset + length - max(offset, self.layer.table.device_bytes))
+        if length == padding:
+            finished([bytes(padding)] if padding else [], None)
+            return
+        reading = _Reading(offset, offset + length - padding, padding, finished)
+        missing = self._collect(reading)
+        if missing:
+            self._fetch(reading, missing)
+        else:
+            reading.finish()
+
+    def _collect(self, reading: _Reading) -> list[tuple[int, Chunk]]:
+        """Fill in what is at hand; returns the rest."""
+        table, missing, cached_bytes = self.layer.table, [], 0
+        for index in table.covering(reading.start, reading.end - reading.start):
+            chunk = table[index]
+            whole = reading.start <= chunk.device_offset and chunk.device_end <= reading.end
+            plain = self._fetcher.at_hand(self.layer, chunk, keep=not whole)
+            if plain is None:
+                missing.append((index, chunk))
+                reading.parts.append(b"")
+            else:
+                part = reading.cut(chunk, plain)
+                cached_bytes += len(part)
+                reading.parts.append(part)
+        hits = len(reading.parts) - len(missing)
+        self.layer.counters.add(
+            cache_hits=hits, cache_misses=len(missing), cache_bytes=cached_bytes
+        )
+        return missing
+
+    def _fetch(self, reading: _Reading, missing: list[tuple[int, Chunk]]) -> None:
+        first = self.layer.table.index_at(reading.start)
+        reading.missing = len(missing)
+        futures = self._fetcher.want(self.layer, missing)
+        for (index, chunk), future in zip(missing, futures, strict=True):
+            future.add_done_callback(reading.arrival(index - first, chunk))
+
+
+class _Reading:
+    """One range on its way: its parts, and how many of them are still missing."""
+
+    def __init__(self, start: int, end: int, padding: int, finished: Finished) -> None:
+        self.start = start
+        self.end = end
+        self.parts: list[Plain] = []
+        self.missing = 0
+        self._padding = padding
+        self._finished = finished
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+
+    def cut(self, chunk: Chunk, plain: Plain) -> Plain:
+        """The part of a chunk that lies in the range."""
+        if self.start <= chunk.device_offset and chunk.device_end <= self.end:
+            return plain
+        low = max(self.start, chunk.device_offset) - chunk.device_offset
+        high = min(self.end, chunk.device_end) - chunk.device_offset
+        return memoryview(plain)[low:high]
+
+    def arrival(self, place: int, chunk: Chunk) -> Callable[[Future[Plain]], None]:
+        """What to do when the chunk at `place` among the parts has come, or never will."""
+
+        def arrived(future: Future[Plain]) -> None:
+            error = future.exception()
+            with self._lock:
+                self._error = self._error or error
+                if error is None:
+                    self.parts[place] = self.cut(chunk, future.result())
+                self.missing -= 1
+                last = self.missing == 0
+            if last:
+                self.finish()
+
+        return arrived
+
+    def finish(self) -> None:
+        """Hand over the parts, or the first error."""
+        if self._error:
+            self._finished((), self._error)
+        else:
+            self._finished([*self.parts, bytes(self._padding)], None)

@@ -1,0 +1,159 @@
+"""What the daemon is made of, put together, and its answers to clients."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+import dsec_layers
+from dsec_layers.errors import BusyError
+from dsec_layers.lazyfs import counters, durable, protocol
+from dsec_layers.lazyfs.attached import AttachedLayers
+from dsec_layers.lazyfs.blobfs import BlobFs, File
+from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
+from dsec_layers.lazyfs.control import ControlSocket
+from dsec_layers.lazyfs.fetch import Fetcher, FetchLimits
+from dsec_layers.lazyfs.memory import MemoryChunks
+from dsec_layers.lazyfs.paths import Paths
+from dsec_layers.lazyfs.stores import OpenStore, OpenStores, Retries
+from dsec_layers.linux import fuse, mount
+from dsec_layers.model.digest import Digest
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be tuned. `cache_limit_bytes` None means `default_limit_bytes`."""
+
+    cache_limit_bytes: int | None = None
+    memory_limit_bytes: int = 64 << 20
+    fuse_threads: int = 6
+    read_ahead_kib: int = 8192
+    fetch: FetchLimits = field(default_factory=FetchLimits)
+    retries: Retries = field(default_factory=Retries)
+
+
+class Service:
+    """One daemon's life. `connection` names the FUSE connection `fd`; `stop` is set to end it."""
+
+    def __init__(
+        self, paths: Paths, open_store: OpenStore, options: Options, connection: str, fd: int
+    ) -> None:
+        self.stop = threading.Event()
+        self._paths = paths
+        self._options = options
+        self._fd = fd
+        self._mount_source = f"dsec-{connection[:12]}"
+        self._began = time.monotonic()
+        limit = options.cache_limit_bytes or default_limit_bytes(paths.home)
+        self._cache = ChunkCache(paths.chunks, limit)
+        self._memory = MemoryChunks(options.memory_limit_bytes)
+        fetcher = Fetcher(self._cache, self._memory, options.fetch)
+        stores = OpenStores(open_store)
+        self._layers = AttachedLayers(paths.run, connection, fetcher, stores, options.retries)
+        self._control = ControlSocket(paths.run, self._answer, self._sent)
+
+    def start(self) -> None:
+        """Serve: first what was attached before, then the kernel, then clients."""
+        self._cache.sweep()
+        durable.sweep(self._paths.run)
+        threading.Thread(target=self._cache.scan, name="cache-scan", daemon=True).start()
+        self._layers.restore()
+        BlobFs(self._fd, self._layers, threads=self._options.fuse_threads).start()
+        self._mount()
+        self._control.start()
+        _log.info("generation %d serves %s", self._layers.generation, self._paths.blobs)
+
+    def _mount(self) -> None:
+        """Mount the connection, or take over the mount that it has already.
+
+        The mount itself is never looked into: only this process could answer.
+        """
+        target = self._paths.blobs
+        mounted = mount.mounted_at(target)
+        if mounted is not None and mounted.source == self._mount_source:
+            fuse.notify_resend(self._fd)
+            return
+        if mounted is not None:
+            _log.warning("the connection of the mount at %s was lost; mounting anew", target)
+            mount.unmount(target, lazy=True)
+        fuse.mount(self._fd, target, self._mount_source)
+        mounted = mount.mounted_at(target)
+        if mounted is not None:
+            with contextlib.suppress(OSError):
+                fuse.set_read_ahead(mounted.device, self._options.read_ahead_kib)
+
+    def _answer(self, request: protocol.Request) -> msgspec.Struct:
+        match request:
+            case protocol.Attach():
+                return self._attached(self._layers.attach(request.layer, request.stores))
+            case protocol.Detach():
+                return protocol.Done(self._layers.detach(Digest.parse(request.digest)))
+            case protocol.GetStatus():
+                return self._status()
+            case protocol.GetStats():
+                return self._stats()
+            case protocol.Evict():
+                self._cache.clear()
+                self._memory.clear()
+                return protocol.Done()
+            case protocol.Stop():
+                return self._may_stop(request)
+
+    def _sent(self, request: protocol.Request) -> None:
+        if isinstance(request, protocol.Stop):
+            self.stop.set()
+
+    def _may_stop(self, request: protocol.Stop) -> protocol.Done:
+        count = len(self._layers.listed())
+        if count and not (request.handover or request.force):
+            raise BusyError(
+                f"the daemon serves {count} layers",
+                hint="unmount first, or `daemon restart` to replace it under live mounts",
+            )
+        return protocol.Done()
+
+    def _attached(self, file: File) -> protocol.Attached:
+        path = self._paths.blobs / file.name.decode()
+        return protocol.Attached(str(file.device.layer.digest), str(path), file.device.size_bytes)
+
+    def _status(self) -> protocol.Status:
+        return protocol.Status(
+            pid=os.getpid(),
+            version=dsec_layers.__version__,
+            generation=self._layers.generation,
+            uptime_s=round(time.monotonic() - self._began, 3),
+            mount=str(self._paths.blobs),
+            layers=tuple(self._attached(file) for file in self._layers.listed()),
+        )
+
+    def _stats(self) -> protocol.Stats:
+        layers = tuple(_layer_stats(file) for file in self._layers.listed())
+        return protocol.Stats(
+            layers=layers,
+            totals=counters.total(layer.counts for layer in layers),
+            cache=protocol.CacheStats(
+                disk_bytes=self._cache.used_bytes,
+                disk_limit_bytes=self._cache.limit_bytes,
+                memory_bytes=self._memory.held_bytes,
+                memory_limit_bytes=self._memory.limit_bytes,
+                evicted_chunks=self._cache.evicted_chunks,
+            ),
+        )
+
+
+def _layer_stats(file: File) -> protocol.LayerStats:
+    layer = file.device.layer
+    return protocol.LayerStats(
+        digest=str(layer.digest),
+        device_bytes=layer.table.device_bytes,
+        chunks=len(layer.table),
+        counts=layer.counters.counts(),
+    )
