@@ -14,6 +14,8 @@ import stat
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
+import msgspec
+
 from dsec_layers.errors import BusyError, CapabilityMissingError, InvalidInputError, NotFoundError
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
@@ -66,6 +68,20 @@ def scan(
     except OSError as error:
         raise _explain(error) from error
     return Source(Tree.of(entries), contents)
+
+
+def scan_file(place: bytes, name: bytes) -> Source:
+    """The file at `place`, not followed when it is a link, as `name` in an otherwise empty tree.
+
+    Raises what `scan` raises.
+    """
+    try:
+        entry = _entry(name, place, os.lstat(place), {})
+    except OSError as error:
+        raise _explain(error) from error
+    entry = msgspec.structs.replace(entry, link_group=0)
+    contents = {name: LocalFile(place)} if entry.kind is EntryKind.FILE else {}
+    return Source(Tree.of([entry]), contents)
 
 
 def _walk(root: bytes, exclude: frozenset[bytes], one_file_system: bool) -> Iterator[Found]:
