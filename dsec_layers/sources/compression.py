@@ -53,6 +53,11 @@ def plain(stream: Readable, *, name: str) -> io.BufferedReader:
     return io.BufferedReader(_Checked(whole, name, failures=()), _PIECE)
 
 
+def is_compressed(head: bytes) -> bool:
+    """Whether a stream that starts with these (six) bytes is one that `plain` decompresses."""
+    return any(head.startswith(magic) for magic, _ in _FORMATS)
+
+
 class _Whole(io.RawIOBase):
     """A stream whose first bytes were read already."""
 
