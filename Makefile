@@ -35,7 +35,7 @@ $(READY): packages.txt requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(VENV)/bin/python -m pip install -qq --disable-pip-version-check -r requirements.lock
+	$(VENV)/bin/python -m pip install -qq --disable-pip-version-check \
 		--no-deps --no-build-isolation --editable .
 	touch $@
