@@ -7,17 +7,21 @@ The folder must lie on a disk file system: the kernel mounts no image from tmpfs
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
 import blake3
 import zstandard
 
+from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import CorruptError, DsecError
 from dsec_layers.lazyfs import durable
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.digest import Digest
+from dsec_layers.model.tree import BLOCK_SIZE
 
 _PIECE_BYTES = 1 << 20
 _SLICE_BYTES = 4096
@@ -71,6 +75,21 @@ class MetadataImages:
         if (size, f"blake3:{hasher.hexdigest()}") != (plain.size_bytes, plain.digest):
             raise CorruptError(f"metadata of layer {layer} is damaged on this node: {path}")
         return size
+
+    def device_bytes(self, layer: MountLayer) -> int:
+        """How large a device the local image of `layer` points into. Raises CorruptError."""
+        with self.open(layer.digest) as image:
+            return image.device_blocks * BLOCK_SIZE
+
+    @contextlib.contextmanager
+    def open(self, digest: Digest) -> Iterator[ErofsImage]:
+        """The local image of a layer for reading. Raises CorruptError, FileNotFoundError."""
+        with (
+            self.path(digest).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as buffer,
+            ErofsImage(buffer) as image,
+        ):
+            yield image
 
     def remove(self, digest: Digest) -> None:
         """Forget the image of a layer; one that is mounted stays readable until it is unmounted."""

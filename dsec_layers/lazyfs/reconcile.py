@@ -49,10 +49,7 @@ class Janitor:
 
     def undo(self, record: Record, *, lazy: bool) -> None:
         """Undo what `record` tells of, then drop it. Raises BusyError unless `lazy`."""
-        overlay.unmount_rootfs(record, lazy=lazy)
-        self._trace("overlay unmounted")
-        overlay.remove_folders(record, self.folder(record.id), keep_upper=record.keep_upper)
-        self._trace("folders removed")
+        self._undo_overlay(record, lazy=lazy, keep_upper=record.keep_upper)
         with self.journal.locked():
             others = [other for other in self.journal.records() if other.id != record.id]
             self._release({use.hex for use in record.layers}, others)
@@ -76,18 +73,24 @@ class Janitor:
         kept = []
         for record in dead:
             keep_upper = record.keep_upper or _left_behind(record)
-            overlay.unmount_rootfs(record, lazy=True)
-            overlay.remove_folders(record, self.folder(record.id), keep_upper=keep_upper)
+            self._undo_overlay(record, lazy=True, keep_upper=keep_upper)
             if record.own_upper and keep_upper:
                 kept.append(Path(record.upper))
                 _log.warning("the upper of %s was left behind: %s", record.target, record.upper)
         claimed = {use.hex for record in dead for use in record.layers}
-        unmounted = self._release(claimed | self.mounts.known() | self.mounts.mounted(), living)
+        unmounted = self._release(claimed | self.mounts.known(), living)
+        self._trace("swept")
         for record in dead:
             self.journal.drop(record)
         return Reconciled(
             tuple(record.target or record.id for record in dead), unmounted, tuple(kept)
         )
+
+    def _undo_overlay(self, record: Record, *, lazy: bool, keep_upper: bool) -> None:
+        overlay.unmount_rootfs(record, lazy=lazy)
+        self._trace("overlay unmounted")
+        overlay.remove_folders(record, self.folder(record.id), keep_upper=keep_upper)
+        self._trace("folders removed")
 
     def _release(self, layers: Collection[str], records: Iterable[Record]) -> tuple[str, ...]:
         """Unmount those of `layers` that none of `records` lists; the ones that were mounted."""

@@ -213,10 +213,10 @@ class RootfsManager:
 
     def _claim(self, wish: Wish) -> Record:
         """Write down who will use which layers and where, once the leftovers of others are gone."""
-        record = wish.record(self._janitor.folder(wish.id))
         with self._journal.locked():
             self._janitor.sweep()
             others = self._journal.records()
+            record = wish.record(self._janitor.folder(wish.id))
             if record.target:
                 targets.check_target(record, self._home, others)
             if record.upper:
@@ -232,7 +232,7 @@ class RootfsManager:
         metadata = self._images.ensure(layer)
         device = self._devices.attach(layer)
         status = device.path.stat()
-        check_device_size(layer, device, status.st_size)
+        check_device_size(layer, device, status.st_size, self._images.device_bytes(layer))
         identity = f"{status.st_dev}:{status.st_ino}"
         return _Prepared(layer.digest.hex, metadata, device.path, identity)
 
@@ -257,7 +257,7 @@ class RootfsManager:
         layers = [self._mounts.path(use.hex) for use in reversed(record.layers)]
         self._empty.mkdir(mode=0o755, exist_ok=True)
         lowers = [*layers, *extra_lowers, self._empty]
-        overlay.mount_rootfs(record, lowers)
+        overlay.mount_rootfs(record, lowers, volatile=record.bound and record.own_upper)
         self._trace("overlay mounted")
 
     def _begin_removal(self, target: Path, *, keep_upper: bool) -> Record:
@@ -279,11 +279,11 @@ class RootfsManager:
         return record
 
 
-def check_device_size(layer: MountLayer, device: Device, file_bytes: int) -> None:
+def check_device_size(layer: MountLayer, device: Device, file_bytes: int, wanted: int) -> None:
     """The kernel mounts over a short device and fails later. Raises CorruptError."""
-    wanted = layer.config.sizes.device_bytes
-    if device.size_bytes < wanted or file_bytes < wanted:
+    served = min(device.size_bytes, file_bytes)
+    if served < wanted:
         raise CorruptError(
-            f"the device of layer {layer} serves {min(device.size_bytes, file_bytes)} bytes "
+            f"the device of layer {layer} serves {served} bytes "
             f"of the {wanted} that its metadata points into"
         )
