@@ -202,7 +202,8 @@ def _check_paths(ordered: list[Entry]) -> None:
                 raise InvalidInputError("the root of a tree is not a directory")
         else:
             parent, _, name = path.rpartition(b"/")
-            if name in (b"", b".", b"..") or len(name) > MAX_NAME_BYTES or b"\0" in path:
+            unsafe = name in (b"", b".", b"..") or path.startswith(b"/") or b"\0" in path
+            if unsafe or len(name) > MAX_NAME_BYTES:
                 raise InvalidInputError(f"unsafe path in a tree: {path!r}")
             if parent not in directories:
                 raise InvalidInputError(f"the parent of {path!r} is missing or not a directory")

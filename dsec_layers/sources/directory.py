@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dsec_layers.model.content import Source
-from dsec_layers.sources.overlay import from_mounted
+from dsec_layers.model.escaping import from_overlay
 from dsec_layers.sources.scan import scan
 
 
@@ -26,7 +26,7 @@ def walk(
     NotFoundError, InvalidInputError, BusyError (an entry vanished meanwhile),
     CapabilityMissingError (no right to read) or OSError.
     """
-    translate = from_mounted if mounted else None
+    translate = from_overlay if mounted else None
     return scan(
         os.fsencode(root), exclude=exclude, one_file_system=one_file_system, translate=translate
     )
