@@ -2,7 +2,8 @@
 
     python -m tests.support.killed HOME DEVICES STORE STEP ACTION DIGEST-SIZE...
 
-ACTION is bound, mount, unmount or sweep. With `-` for STEP it lives: it says "ready" and waits for the end of its input.
+ACTION is bound, mount, unmount or sweep. With `-` for STEP it lives: it says "ready" and waits for
+the end of its input.
 """
 
 from __future__ import annotations
