@@ -147,7 +147,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    ok: msgspec.Raw | None = None
+    ok: msgspec.Raw = msgspec.Raw()
     error: Failure | None = None
 
 
@@ -184,4 +184,4 @@ def decode_answer(line: bytes, type_: type[T]) -> T:
     if answer.error is not None:
         kind = getattr(errors, answer.error.kind, DaemonError)
         raise kind(answer.error.message, hint=answer.error.hint)
-    return canonical.decode(bytes(answer.ok or b""), type_, what="answer of the daemon")
+    return canonical.decode(bytes(answer.ok), type_, what="answer of the daemon")

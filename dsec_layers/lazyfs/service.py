@@ -66,8 +66,8 @@ class Service:
         durable.sweep(self._paths.run)
         threading.Thread(target=self._cache.scan, name="cache-scan", daemon=True).start()
         self._layers.restore()
-        BlobFs(self._fd, self._layers, threads=self._options.fuse_threads).start()
         self._mount()
+        BlobFs(self._fd, self._layers, threads=self._options.fuse_threads).start()
         self._control.start()
         _log.info("generation %d serves %s", self._layers.generation, self._paths.blobs)
 
