@@ -13,7 +13,6 @@ from pathlib import Path
 import blake3
 import zstandard
 
-from dsec_layers.chunks.device import DeviceLayout, padded
 from dsec_layers.chunks.frame import chunk_digest, decode_chunk, encode_chunk
 from dsec_layers.chunks.pack import PackWriter
 from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
@@ -35,7 +34,7 @@ from dsec_layers.model.manifest import (
     Sizes,
 )
 from dsec_layers.model.reference import Kind
-from dsec_layers.model.tree import Entry, EntryKind, Tree
+from dsec_layers.model.tree import BLOCK_SIZE, Entry, EntryKind, Tree
 from tests.support.trees import Contents, content_digest, data_runs
 
 CHUNK_BYTES = 64 << 10
@@ -68,22 +67,15 @@ def pack_tree(
     name: str = "t",
 ) -> MountLayer:
     """Pack a tree whose digests are filled in, and put all blobs into `store`."""
-    layout, device, extents = DeviceLayout(), bytearray(), {}
+    device, extents = bytearray(), {}
     for entry in tree:
         if entry.kind is EntryKind.FILE:
-            data = contents[entry.path]
-            placed = layout.find(entry.digest)
-            if placed is None:
-                placed = layout.place(entry.digest, data_runs(data))
-                for offset, length in data_runs(data):
-                    device += data[offset : offset + length].ljust(padded(length), b"\0")
-            extents[entry.path] = [
-                Extent(p.file_offset, p.device_offset, min(p.length, entry.size - p.file_offset))
-                for p in placed
-            ]
+            extents[entry.path] = _place(device, contents[entry.path])
     packs, table = _pack(bytes(device), store, work_dir)
     out = io.BytesIO()
-    write_image(tree, extents, len(device) // 4096, out, uuid=bytes.fromhex(tree.digest().hex)[:16])
+    write_image(
+        tree, extents, len(device) // BLOCK_SIZE, out, uuid=bytes.fromhex(tree.digest().hex)[:16]
+    )
     config = LayerConfig(
         kind=kind,
         name=name,
@@ -141,6 +133,14 @@ class LocalDevices:
     def detach(self, digest: Digest) -> None:
         self.attached.discard(digest.hex)
         (self._folder / digest.hex).unlink(missing_ok=True)
+
+
+def _place(device: bytearray, data: bytes) -> list[Extent]:
+    extents = []
+    for offset, length in data_runs(data):
+        extents.append(Extent(offset, len(device), length))
+        device += data[offset : offset + length] + bytes(-length % BLOCK_SIZE)
+    return extents
 
 
 def _pack(device: bytes, store: Store, work_dir: Path) -> tuple[tuple[Descriptor, ...], ChunkTable]:
