@@ -46,13 +46,21 @@ def read_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> 
     NotFoundError, InvalidInputError (not an image, none or several for this machine, foreign or
     encrypted layers), CorruptError or NoSpaceError.
     """
-    files = open_files(path, spool_dir)
-    image = select_image(files, reference)
+    image = find_image(path, spool_dir, reference=reference)
     if image is None:
         raise InvalidInputError(
             f"{path} is not an OCI image: it has no index.json and no manifest.json",
             hint="a root file system in a tar archive is imported as one",
         )
+    return image
+
+
+def find_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> OciImage | None:
+    """As `read_image`, but None when there is no image at `path`."""
+    files = open_files(path, spool_dir)
+    image = select_image(files, reference)
+    if image is None:
+        return None
     config = canonical.decode(image.config, _Config, what="image config")
     _check_platform(config)
     return OciImage(

@@ -1,0 +1,81 @@
+"""Bringing a root file system in from elsewhere, as a base layer."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsec_layers.api.publishing import publish
+from dsec_layers.api.rows import LayerRow
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.model.content import Source
+from dsec_layers.model.manifest import Provenance
+from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.sources.archive import read_tar
+from dsec_layers.sources.directory import walk
+from dsec_layers.sources.times import clamp_times
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """`image` chooses one of several images of an archive; `epoch_s` clamps file times."""
+
+    image: str | None = None
+    epoch_s: int | None = None
+    workers: int | None = None
+
+
+def import_(
+    bench: Workbench,
+    source: str,
+    reference: Reference,
+    options: ImportOptions = ImportOptions(),
+    progress: Callable[[int], None] | None = None,
+) -> LayerRow:
+    """Make the base layer `reference` from `source`.
+
+    That is `-` (a tar on standard input), a tar of a root file system, an OCI layout, an archive
+    that `docker save` or `skopeo copy` wrote, or a directory that holds a root file system.
+    `progress` is called with the bytes packed since its last call. Raises InvalidInputError,
+    NotFoundError, CorruptError, NoSpaceError.
+    """
+    if reference.kind is not Kind.BASE:
+        raise InvalidInputError(
+            f"{reference} is not a base", hint="what is imported is a whole root file system"
+        )
+    bench.home.root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="import-", dir=bench.home.root) as spool:
+        tree, run = _read(source, Path(spool), options)
+        if options.epoch_s is not None:
+            tree = clamp_times(tree, options.epoch_s)
+        return publish(
+            bench,
+            tree,
+            reference,
+            run=run,
+            provenance=Provenance(source="import", source_date_epoch=options.epoch_s),
+            workers=options.workers,
+            progress=progress,
+        )
+
+
+def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, RunConfig]:
+    from dsec_layers.sources import oci
+
+    if source == "-":
+        return read_tar(sys.stdin.buffer, spool, name="standard input"), RunConfig()
+    path = Path(source)
+    if not path.exists():
+        raise NotFoundError(f"{source} does not exist", hint="give a tar, a directory or -")
+    image = oci.find_image(path, spool, reference=options.image)
+    if image is not None:
+        return image.source, image.run
+    if path.is_dir():
+        return walk(path), RunConfig()
+    with path.open("rb") as stream:
+        return read_tar(stream, spool, name=source), RunConfig()

@@ -1,0 +1,105 @@
+"""Environments as directories of this machine.
+
+Lazy, with a writable upper unless asked otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.lazyfs.client import DaemonClient
+from dsec_layers.lazyfs.devices import DaemonDevices
+from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
+from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.model.reference import Reference
+
+
+class Mounted(msgspec.Struct, frozen=True):
+    """A mounted environment."""
+
+    reference: str
+    target: str
+    read_only: bool
+    upper: str | None
+    layers: tuple[str, ...]
+
+
+def client(bench: Workbench) -> DaemonClient:
+    """The lazy file system daemon of this workbench; it is not started by this."""
+    return DaemonClient(bench.home.root)
+
+
+def manager(bench: Workbench) -> RootfsManager:
+    """Mounts and unmounts; starts the daemon when a layer is first mounted.
+
+    Raises CapabilityMissingError when this machine cannot mount layers.
+    """
+    require(Capability.ROOT, Capability.FUSE, Capability.EROFS)
+    return RootfsManager(bench.home.root, DaemonDevices(client(bench)))
+
+
+def mount(
+    bench: Workbench,
+    reference: Reference,
+    target: Path,
+    *,
+    read_only: bool = False,
+    upper: Path | None = None,
+) -> Mounted:
+    """Mount an environment, or a layer on the base it was built on, until `umount`.
+
+    Raises NotFoundError, CorruptError, BusyError, CapabilityMissingError, DaemonError, StoreError.
+    """
+    stack = bench.stack(reference)
+    bench.check_packs(stack.layers)
+    made = manager(bench).mount(
+        stack.layers, target, read_only=read_only, upper=upper, name=str(reference)
+    )
+    return _mounted(made)
+
+
+@contextlib.contextmanager
+def mounted(
+    bench: Workbench,
+    reference: Reference,
+    target: Path | None = None,
+    *,
+    read_only: bool = False,
+    extra_lowers: Sequence[Path] = (),
+) -> Iterator[Rootfs]:
+    """The same for the length of a block. Raises as `mount`."""
+    stack = bench.stack(reference)
+    bench.check_packs(stack.layers)
+    with manager(bench).mounted(
+        stack.layers,
+        target,
+        read_only=read_only,
+        extra_lowers=extra_lowers,
+        name=str(reference),
+    ) as rootfs:
+        yield rootfs
+
+
+def umount(bench: Workbench, target: Path, *, keep_upper: bool = False, lazy: bool = False) -> None:
+    """Undo `mount`. Raises NotFoundError or BusyError, which names who uses it."""
+    manager(bench).unmount(target, keep_upper=keep_upper, lazy=lazy)
+
+
+def list_mounts(bench: Workbench) -> list[Mounted]:
+    """What is mounted now."""
+    return [_mounted(rootfs) for rootfs in manager(bench).list()]
+
+
+def _mounted(rootfs: Rootfs) -> Mounted:
+    return Mounted(
+        reference=rootfs.name,
+        target=str(rootfs.target),
+        read_only=rootfs.read_only,
+        upper=str(rootfs.upper) if rootfs.upper else None,
+        layers=tuple(str(digest) for digest in rootfs.layers),
+    )

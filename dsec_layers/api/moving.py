@@ -1,0 +1,77 @@
+"""Layers and environments on their way between stores; only what the other side lacks moves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.model.blobs import Store
+from dsec_layers.model.reference import Reference
+from dsec_layers.registry import transfer
+from dsec_layers.registry.urls import open_store
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """The result of a push or pull."""
+
+    reference: str
+    digest: str
+    store: str
+    sent_bytes: int
+    skipped_bytes: int
+
+
+def push(
+    bench: Workbench, reference: Reference, url: str, progress: transfer.Progress | None = None
+) -> Moved:
+    """Copy from the local store to the one at `url`, which is made when its scheme can.
+
+    Raises NotFoundError, CorruptError, StoreError, NoSpaceError.
+    """
+    destination = open_store(url, create=True)
+    return _moved(
+        reference, url, transfer.copy(reference, bench.local, destination, progress=progress)
+    )
+
+
+def pull(
+    bench: Workbench,
+    reference: Reference,
+    url: str | None = None,
+    *,
+    metadata_only: bool = False,
+    progress: transfer.Progress | None = None,
+) -> Moved:
+    """Copy to the local store from the one at `url`, or the first of the workbench's that has it.
+
+    `metadata_only` leaves out the packs. Raises as `push`.
+    """
+    stores: tuple[Store, ...] = (open_store(url),) if url else bench.remotes
+    if not stores:
+        raise InvalidInputError("no store to pull from", hint="name one: pull REFERENCE URL")
+    source = _first_with(reference, stores)
+    copied = transfer.copy(
+        reference, source, bench.local, metadata_only=metadata_only, progress=progress
+    )
+    return _moved(reference, source.url, copied)
+
+
+def _first_with(reference: Reference, stores: tuple[Store, ...]) -> Store:
+    for store in stores:
+        try:
+            store.resolve(reference)
+        except NotFoundError:
+            continue
+        return store
+    raise NotFoundError(f"there is no {reference} in {', '.join(store.url for store in stores)}")
+
+
+def _moved(reference: Reference, url: str, copied: transfer.Copied) -> Moved:
+    return Moved(
+        reference=str(reference),
+        digest=copied.target.digest,
+        store=url,
+        sent_bytes=copied.moved_bytes,
+        skipped_bytes=copied.skipped_bytes,
+    )

@@ -1,0 +1,47 @@
+"""The last step of making a layer: packed into the local store, then tagged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dsec_layers.api.rows import LayerRow, layer_row
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.builder.pack import pack_layer
+from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.content import Source
+from dsec_layers.model.manifest import Provenance
+from dsec_layers.model.reference import Reference
+from dsec_layers.model.runconfig import RunConfig
+
+
+def publish(
+    bench: Workbench,
+    source: Source,
+    reference: Reference,
+    *,
+    run: RunConfig,
+    provenance: Provenance,
+    known: Sequence[KnownLayer] = (),
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> LayerRow:
+    """Pack `source` as `reference` and tag it when it is whole. Raises as `pack_layer`."""
+    work_dir = bench.home.root / "work"
+    work_dir.mkdir(parents=True, exist_ok=True)
+    packed = pack_layer(
+        source,
+        kind=reference.kind,
+        name=reference.name,
+        store=bench.local,
+        work_dir=work_dir,
+        run=run,
+        provenance=provenance,
+        workers=workers,
+        progress=progress,
+        known=known,
+    )
+    descriptor = packed.manifest.descriptor()
+    bench.local.tag(reference, descriptor)
+    layer = MountLayer(descriptor, packed.manifest, packed.config, bench.local)
+    return layer_row(layer, str(reference))

@@ -1,0 +1,99 @@
+"""A command in a container on a lazily mounted environment."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsec_layers.api.mounting import manager
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.linux import container, mountpoints
+from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.linux.ocispec import Bind, Command, Network
+from dsec_layers.model.reference import Reference
+from dsec_layers.model.runconfig import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What overrides the environment's own run configuration."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    user: str | None = None
+    entrypoint: Sequence[str] | None = None
+    network: Network = "host"
+    read_only: bool = False
+    upper: Path | None = None
+    binds: Sequence[Bind] = ()
+    interactive: bool = False
+    tty: bool = False
+
+
+def run(
+    bench: Workbench,
+    reference: Reference,
+    argv: Sequence[str],
+    options: RunOptions = RunOptions(),
+    *,
+    on_output: Callable[[bytes], None] | None = None,
+    on_error: Callable[[bytes], None] | None = None,
+) -> int:
+    """Run `argv`, or the environment's own command, to its end; return its exit status.
+
+    What it writes is gone afterwards unless `options.upper` names a directory for it. Without
+    `on_output` the command has our standard output and error. Raises NotFoundError, CorruptError,
+    CapabilityMissingError, InvalidInputError, DaemonError, StoreError.
+    """
+    require(Capability.OCI)
+    stack = bench.stack(reference)
+    bench.check_packs(stack.layers)
+    words = command_words(stack.run, argv, options.entrypoint)
+    if not words:
+        raise InvalidInputError(f"{reference} has no command of its own", hint="give one after --")
+    rootfs_manager = manager(bench)
+    scratch = bench.home.run / "containers"
+    scratch.mkdir(parents=True, exist_ok=True)
+    container.remove_stale(scratch)
+    with (
+        tempfile.TemporaryDirectory(prefix="stubs-", dir=scratch) as stubs,
+        rootfs_manager.layer_dirs(stack.layers) as directories,
+    ):
+        mountpoints.make_stubs(Path(stubs), tuple(reversed(directories)), options.binds)
+        with rootfs_manager.mounted(
+            stack.layers,
+            read_only=options.read_only,
+            upper=options.upper,
+            extra_lowers=[Path(stubs)],
+            name=f"{reference} $ {shlex.join(words)}",
+        ) as rootfs:
+            command = Command(
+                rootfs=rootfs.target,
+                argv=words,
+                env={**stack.run.env, **options.env},
+                cwd=options.workdir or stack.run.workdir or "/",
+                user=options.user or stack.run.user,
+                network=options.network,
+                binds=options.binds,
+                read_only=options.read_only,
+                stdin="inherited" if options.interactive or options.tty else "empty",
+                tty=options.tty,
+            )
+            finished = container.run(command, scratch, on_output=on_output, on_error=on_error)
+    return finished.status
+
+
+def command_words(
+    config: RunConfig, argv: Sequence[str], entrypoint: Sequence[str] | None
+) -> tuple[str, ...]:
+    """As Docker does: entrypoint, then the given words or else the default command.
+
+    An entrypoint that the caller gives drops the default command.
+    """
+    if entrypoint is not None:
+        return (*entrypoint, *argv)
+    return (*(config.entrypoint or ()), *(argv or config.cmd or ()))

@@ -1,0 +1,160 @@
+"""One machine's view of layers: its own store, and further stores to read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dsec_layers.errors import CorruptError, NotFoundError
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.blobs import Store
+from dsec_layers.model.environment import REFERENCE_KEY, Environment
+from dsec_layers.model.manifest import OCI_INDEX, Descriptor
+from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.runconfig import RunConfig, merge
+from dsec_layers.registry import layers as stored
+from dsec_layers.registry import transfer
+from dsec_layers.registry.directory import DirectoryStore
+from dsec_layers.registry.failover import Failover
+from dsec_layers.registry.local import Home
+from dsec_layers.registry.urls import open_store
+
+
+def default_home() -> Path:
+    """$DSEC_HOME, else /var/lib/dsec for root, else a folder of the user's."""
+    return Home.default().root
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What a reference means for mounting.
+
+    Its layers, lowest first, and the merged wishes to run.
+    """
+
+    reference: Reference
+    descriptor: Descriptor
+    layers: tuple[MountLayer, ...]
+    run: RunConfig
+
+
+class Workbench:
+    """The state below `root` (DSEC_HOME), and the URLs of stores to read from after the local one.
+
+    Nothing is opened or made before it is needed.
+    """
+
+    def __init__(self, root: Path, stores: Sequence[str] = ()) -> None:
+        self.home = Home(root)
+        self.stores = tuple(stores)
+
+    @classmethod
+    def default(cls, stores: Sequence[str] = ()) -> Workbench:
+        """The workbench of this user on this machine."""
+        return cls(default_home(), stores)
+
+    @cached_property
+    def local(self) -> DirectoryStore:
+        """The local store, made when missing."""
+        return self.home.open_store()
+
+    @cached_property
+    def remotes(self) -> tuple[Store, ...]:
+        """The further stores, opened."""
+        return tuple(open_store(url) for url in self.stores)
+
+    @cached_property
+    def reader(self) -> Failover:
+        """Reads blobs from the local store first, then from the others."""
+        return Failover((self.local, *self.remotes))
+
+    def resolve(self, reference: Reference) -> Descriptor:
+        """The manifest or index that `reference` names; its documents are local afterwards.
+
+        What only a further store has is fetched without its packs: enough to mount it lazily.
+        Raises NotFoundError with a hint, CorruptError or StoreError.
+        """
+        try:
+            return self.local.resolve(reference)
+        except NotFoundError as error:
+            missing = error
+        for store in self.remotes:
+            try:
+                copied = transfer.copy(reference, store, self.local, metadata_only=True)
+            except NotFoundError:
+                continue
+            return copied.target
+        raise NotFoundError(
+            f"there is no {reference} here"
+            + (f" nor in {', '.join(self.stores)}" if self.stores else ""),
+            hint="`dsec-layers ls` lists what is here; --store URL adds a store to look in",
+        ) from missing
+
+    def by_digest(self, digest: str) -> Descriptor:
+        """The manifest of the layer with this digest. Raises as `resolve`."""
+        return self.resolve(Reference.parse(f"{Kind.BASE.value}/by-digest@{digest}"))
+
+    def layer(self, descriptor: Descriptor) -> MountLayer:
+        """Load manifest and config of one layer. Raises NotFoundError, CorruptError, StoreError."""
+        layer = stored.load_layer(self.reader, descriptor)
+        return MountLayer(
+            descriptor=descriptor,
+            manifest=layer.manifest,
+            config=layer.config,
+            blobs=self.reader,
+            stores=(self.local.url, *self.stores),
+            reference=descriptor.annotations.get(REFERENCE_KEY, ""),
+        )
+
+    def environment(self, descriptor: Descriptor) -> Environment:
+        """Load an environment. Raises NotFoundError, CorruptError, StoreError."""
+        return stored.load_environment(self.reader, descriptor)
+
+    def stack(self, reference: Reference) -> Stack:
+        """All layers that `reference` stands for.
+
+        An environment's are listed in it; a workspace or toolkit stands on the base that it was
+        built on. Raises NotFoundError, CorruptError or StoreError.
+        """
+        descriptor = self.resolve(reference)
+        if descriptor.media_type == OCI_INDEX:
+            environment = self.environment(descriptor)
+            layers = tuple(self.layer(layer) for layer in environment.layers)
+            return Stack(reference, descriptor, layers, environment.run)
+        layers = self._with_bases(descriptor)
+        return Stack(reference, descriptor, layers, merge(layer.config.run for layer in layers))
+
+    def check_packs(self, layers: Sequence[MountLayer]) -> None:
+        """Fail before anything is mounted that could only give EIO. Raises NotFoundError."""
+        if self.stores:
+            return
+        for layer in layers:
+            for pack in layer.manifest.packs:
+                if not self.local.has(pack):
+                    raise NotFoundError(
+                        f"the data of {layer} is not in the local store",
+                        hint="name the store that has it with --store URL, or pull it first",
+                    )
+
+    def _with_bases(self, descriptor: Descriptor) -> tuple[MountLayer, ...]:
+        """A base holds a whole tree; the others hold what they add to the layer they name."""
+        found = [self.layer(descriptor)]
+        while found[0].config.kind is not Kind.BASE:
+            if len(found) > _MAX_DEPTH:
+                raise CorruptError(f"{found[-1]} stands on more than {_MAX_DEPTH} layers")
+            found.insert(0, self.layer(self._base_of(found[0])))
+        return tuple(found)
+
+    def _base_of(self, layer: MountLayer) -> Descriptor:
+        try:
+            return self.by_digest(layer.config.provenance.base)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"the layer that {layer} was built on is not here: {layer.config.provenance.base}",
+                hint="pull it, or compose an environment with a base of your choice",
+            ) from error
+
+
+_MAX_DEPTH = 100

@@ -1,0 +1,57 @@
+"""`import` and `compose`: layers from elsewhere, and environments from layers."""
+
+from __future__ import annotations
+
+import click
+
+from dsec_layers.api import composing, importing
+from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.output import layer_text
+from dsec_layers.cli.progress import meter
+from dsec_layers.model.reference import Kind, Reference
+
+
+@click.command("import")
+@click.argument("source")
+@click.argument("reference", type=ReferenceType(Kind.BASE))
+@click.option("--image", metavar="NAME", help="Which image of an archive that holds several.")
+@click.option(
+    "--epoch",
+    "epoch_s",
+    type=int,
+    envvar="SOURCE_DATE_EPOCH",
+    metavar="SECONDS",
+    help="Let no file be newer than this  [env: SOURCE_DATE_EPOCH]",
+)
+@json_option
+@pass_context
+def import_(
+    context: Context, source: str, reference: Reference, image: str | None, epoch_s: int | None
+) -> None:
+    """Make the base layer REFERENCE from a root file system.
+
+    SOURCE is a tar (plain, gzip, zstd, xz), - for one on standard input, a directory, an OCI
+    layout, or an archive of docker save.
+
+        mmdebstrap --variant=minbase bookworm - | dsec-layers import - base/debian:12
+    """
+    options = importing.ImportOptions(image=image, epoch_s=epoch_s)
+    with meter(context.output, f"import {reference}") as shown:
+        row = importing.import_(context.workbench, source, reference, options, shown.add)
+    context.output.result(row, lambda: layer_text(row))
+
+
+@click.command()
+@click.argument("parts", nargs=-1, required=True, type=ReferenceType())
+@click.option(
+    "--tag", "-t", "reference", required=True, type=ReferenceType(Kind.ENV), help="Its name."
+)
+@json_option
+@pass_context
+def compose(context: Context, parts: tuple[Reference, ...], reference: Reference) -> None:
+    """Put one base, at most one workspace and any number of toolkits together.
+
+    Toolkits stack in the order given, the last one on top. Reads metadata only.
+    """
+    row = composing.compose(context.workbench, parts, reference)
+    context.output.result(row, lambda: layer_text(row))

@@ -1,0 +1,170 @@
+"""`mount`, `umount` and `run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dsec_layers.api import mounting, running
+from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.output import table
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.linux.ocispec import Bind
+from dsec_layers.model.reference import Reference
+
+
+@click.command()
+@click.argument("reference", type=ReferenceType(), required=False)
+@click.argument("target", type=click.Path(path_type=Path), required=False)
+@click.option("--read-only", is_flag=True, help="Without a writable upper.")
+@click.option(
+    "--upper",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep changes in this directory.",
+)
+@json_option
+@pass_context
+def mount(
+    context: Context,
+    reference: Reference | None,
+    target: Path | None,
+    read_only: bool,
+    upper: Path | None,
+) -> None:
+    """Mount REFERENCE lazily on the directory TARGET; without arguments list what is mounted.
+
+    Data is fetched when it is read, from the local store or from the --store URLs. Changes go to a
+    writable upper, which `umount` removes unless it is kept.
+    """
+    if reference is None or target is None:
+        if reference is not None:
+            raise click.UsageError("name the directory to mount it on")
+        rows = mounting.list_mounts(context.workbench)
+        context.output.result(
+            rows,
+            lambda: table(
+                ("REFERENCE", "TARGET", "MODE"),
+                [(row.reference, row.target, "ro" if row.read_only else "rw") for row in rows],
+            ),
+        )
+        return
+    made = mounting.mount(context.workbench, reference, target, read_only=read_only, upper=upper)
+    context.output.result(made, lambda: made.target)
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path), required=False)
+@click.option("--all", "everything", is_flag=True, help="All mounts of this home.")
+@click.option("--keep-upper", is_flag=True, help="Leave what was written where it is.")
+@click.option("--lazy", is_flag=True, help="Take it out of sight now, even while it is in use.")
+@json_option
+@pass_context
+def umount(
+    context: Context, target: Path | None, everything: bool, keep_upper: bool, lazy: bool
+) -> None:
+    """Unmount TARGET."""
+    if (target is None) != everything:
+        raise click.UsageError("name one directory, or give --all")
+    mounts = mounting.list_mounts(context.workbench) if target is None else ()
+    targets = [Path(row.target) for row in mounts] if target is None else [target]
+    for each in targets:
+        mounting.umount(context.workbench, each, keep_upper=keep_upper, lazy=lazy)
+    context.output.result([str(each) for each in targets], lambda: None)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("reference", type=ReferenceType())
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
+@click.option("--workdir", "-w", metavar="DIR", help="Start in this directory.")
+@click.option("--user", "-u", metavar="USER[:GROUP]", help="Run as this user of the environment.")
+@click.option("--entrypoint", metavar="PROGRAM", help="Instead of the environment's own.")
+@click.option(
+    "--network",
+    type=click.Choice(["host", "none"]),
+    default="host",
+    show_default=True,
+    help="This machine's network, or none.",
+)
+@click.option("--read-only", is_flag=True, help="Without a writable upper.")
+@click.option(
+    "--upper",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep changes in this directory.",
+)
+@click.option(
+    "--volume",
+    "-v",
+    "volumes",
+    multiple=True,
+    metavar="HOST:TARGET[:ro]",
+    help="Show a file or directory of this machine at TARGET.",
+)
+@click.option("--interactive", "-i", is_flag=True, help="Give the command our standard input.")
+@click.option("--tty", is_flag=True, help="Give the command a terminal.")
+@json_option
+@pass_context
+def run(
+    context: Context,
+    reference: Reference,
+    argv: tuple[str, ...],
+    env: tuple[str, ...],
+    workdir: str | None,
+    user: str | None,
+    entrypoint: str | None,
+    network: str,
+    read_only: bool,
+    upper: Path | None,
+    volumes: tuple[str, ...],
+    interactive: bool,
+    tty: bool,
+) -> None:
+    """Run a command in a container on REFERENCE, and exit with its status.
+
+    dsec-layers run env/demo:v1 -- python3 -m pytest -q
+    """
+    options = running.RunOptions(
+        env=_variables(env),
+        workdir=workdir,
+        user=user,
+        entrypoint=[entrypoint] if entrypoint else None,
+        network="none" if network == "none" else "host",
+        read_only=read_only,
+        upper=upper,
+        binds=[_bind(volume) for volume in volumes],
+        interactive=interactive,
+        tty=tty,
+    )
+    sys.stdout.flush()
+    # With --json standard output belongs to the result: the command's own goes to standard error.
+    sink = _to_stderr if context.output.as_json else None
+    status = running.run(context.workbench, reference, argv, options, on_output=sink)
+    context.output.result({"status": status}, lambda: None)
+    sys.exit(status)
+
+
+def _variables(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    for name, separator, _ in pairs:
+        if not name or not separator:
+            raise InvalidInputError(f"not a variable: {name!r}", hint="write --env NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _bind(volume: str) -> Bind:
+    source, _, rest = volume.partition(":")
+    target, _, mode = rest.partition(":")
+    if not source or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise InvalidInputError(
+            f"not a volume: {volume!r}", hint="write --volume /host/path:/path or ...:ro"
+        )
+    if not Path(source).exists():
+        raise InvalidInputError(f"{source} does not exist", hint="make it first")
+    return Bind(Path(source).resolve(), target, read_only=mode == "ro")
+
+
+def _to_stderr(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()

@@ -1,0 +1,57 @@
+"""`push` and `pull`."""
+
+from __future__ import annotations
+
+import click
+
+from dsec_layers.api import moving
+from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.output import size
+from dsec_layers.cli.progress import meter
+from dsec_layers.model.reference import Reference
+
+
+@click.command()
+@click.argument("reference", type=ReferenceType())
+@click.argument("url")
+@json_option
+@pass_context
+def push(context: Context, reference: Reference, url: str) -> None:
+    """Copy a layer, or an environment with its layers, to the store at URL.
+
+    Only what the store lacks is sent; the tag appears when all of it is there.
+    """
+    with meter(context.output, f"push {reference}") as shown:
+        moved = moving.push(context.workbench, reference, url, shown.transfer)
+    context.output.result(
+        moved,
+        lambda: (
+            f"{reference} {moved.digest}: {size(moved.sent_bytes)} sent, "
+            f"{size(moved.skipped_bytes)} already there"
+        ),
+    )
+
+
+@click.command()
+@click.argument("reference", type=ReferenceType())
+@click.argument("url", required=False)
+@click.option("--metadata-only", is_flag=True, help="Leave the data there, to be read lazily.")
+@json_option
+@pass_context
+def pull(context: Context, reference: Reference, url: str | None, metadata_only: bool) -> None:
+    """Copy a layer or an environment from the store at URL (or a --store) to this machine."""
+    with meter(context.output, f"pull {reference}") as shown:
+        moved = moving.pull(
+            context.workbench,
+            reference,
+            url,
+            metadata_only=metadata_only,
+            progress=shown.transfer,
+        )
+    context.output.result(
+        moved,
+        lambda: (
+            f"{reference} {moved.digest}: {size(moved.sent_bytes)} fetched, "
+            f"{size(moved.skipped_bytes)} already here"
+        ),
+    )

@@ -1,0 +1,91 @@
+"""Progress on standard error: a bar on a terminal, lines of text or JSON elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from dsec_layers.cli.output import Output, size
+
+if TYPE_CHECKING:
+    from dsec_layers.registry.transfer import Event
+
+_LINE_EVERY_S = 2.0
+
+
+class Meter:
+    """Counts bytes of one piece of work and shows them; safe to call from several threads."""
+
+    def __init__(self, show: Callable[[int, int | None], None]) -> None:
+        self._show = show
+        self.done_bytes = 0
+        self.total_bytes: int | None = None
+
+    def add(self, count_bytes: int) -> None:
+        """So many more bytes are done."""
+        self.done_bytes += count_bytes
+        self._show(self.done_bytes, self.total_bytes)
+
+    def transfer(self, event: Event) -> None:
+        """Follow a push or pull."""
+        from dsec_layers.registry.transfer import Moved, Planned
+
+        if isinstance(event, Planned):
+            self.total_bytes = event.total_bytes
+            self.add(event.skipped_bytes)
+        elif isinstance(event, Moved):
+            self.add(event.bytes)
+
+
+@contextlib.contextmanager
+def meter(output: Output, title: str) -> Iterator[Meter]:
+    """Show the bytes of a piece of work until the block ends."""
+    if output.live:
+        with _bar(output, title) as made:
+            yield made
+    elif output.progress in ("plain", "json"):
+        yield Meter(_lines(output, title))
+    else:
+        yield Meter(lambda _done, _total: None)
+
+
+@contextlib.contextmanager
+def _bar(output: Output, title: str) -> Iterator[Meter]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=output.err, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield Meter(lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:
+    """At most one line every two seconds."""
+    last = time.monotonic()
+
+    def show(done: int, total: int | None) -> None:
+        nonlocal last
+        if time.monotonic() - last < _LINE_EVERY_S:
+            return
+        last = time.monotonic()
+        if output.progress == "json":
+            output.event({"event": "progress", "title": title, "done": done, "total": total})
+        else:
+            output.note(f"{title}: {size(done)}" + (f" of {size(total)}" if total else ""))
+
+    return show
