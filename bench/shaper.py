@@ -14,7 +14,6 @@ import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,11 +36,14 @@ class Counters:
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._file = path.open("a+b") if path else tempfile.TemporaryFile()  # noqa: SIM115 - see close
+        if path is None:
+            self._fd = os.memfd_create("counters")
+        else:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         with self._exclusive():
-            if os.fstat(self._file.fileno()).st_size == 0:
-                self._file.truncate(_COUNTERS.size)
-        self._memory = mmap.mmap(self._file.fileno(), _COUNTERS.size)
+            if os.fstat(self._fd).st_size == 0:
+                os.ftruncate(self._fd, _COUNTERS.size)
+        self._memory = mmap.mmap(self._fd, _COUNTERS.size)
 
     @property
     def requests(self) -> int:
@@ -63,16 +65,16 @@ class Counters:
     def close(self) -> None:
         """Close the file."""
         self._memory.close()
-        self._file.close()
+        os.close(self._fd)
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
         with self._lock:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 yield
             finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
 class Line:
