@@ -44,12 +44,14 @@ def scan(
     *,
     exclude: Collection[bytes] = (),
     one_file_system: bool = False,
+    host_bound: bool = False,
     translate: Callable[[Entry], Entry] | None = None,
 ) -> Source:
     """Everything below `root` and the root directory itself, file digests empty.
 
     `exclude` names paths of the tree to leave out with all below them. With `one_file_system` a
-    mount point is kept as an empty directory. `translate` gives the meaning of each entry that is a
+    mount point is kept as an empty directory. With `host_bound` the labels and signatures that bind
+    a file to a host are kept: below a read-only image they are content. `translate` gives the meaning of each entry that is a
     device or has extended attributes. Raises NotFoundError or InvalidInputError when `root` is not
     there or not a directory, BusyError when an entry vanishes meanwhile, CapabilityMissingError
     when one may not be read, and OSError when the disk fails.
@@ -59,7 +61,7 @@ def scan(
     contents: dict[bytes, LocalFile] = {}
     try:
         for path, place, status in _walk(root, frozenset(exclude), one_file_system):
-            entry = _entry(path, place, status, groups)
+            entry = _entry(path, place, status, groups, host_bound=host_bound)
             if translate is not None and (entry.xattrs or entry.kind is EntryKind.CHAR):
                 entry = translate(entry)
             if entry.kind is EntryKind.FILE:
@@ -110,7 +112,12 @@ def _walk(root: bytes, exclude: frozenset[bytes], one_file_system: bool) -> Iter
 
 
 def _entry(
-    path: bytes, place: bytes, status: os.stat_result, groups: dict[tuple[int, int], int]
+    path: bytes,
+    place: bytes,
+    status: os.stat_result,
+    groups: dict[tuple[int, int], int],
+    *,
+    host_bound: bool = False,
 ) -> Entry:
     kind = _KINDS[stat.S_IFMT(status.st_mode)]
     target = os.readlink(place) if kind is EntryKind.SYMLINK else b""
@@ -125,7 +132,7 @@ def _entry(
         uid=status.st_uid,
         gid=status.st_gid,
         mtime_ns=status.st_mtime_ns,
-        xattrs=_xattrs(place),
+        xattrs=_xattrs(place, host_bound=host_bound),
         size=status.st_size if kind is EntryKind.FILE else 0,
         target=target,
         major=os.major(status.st_rdev) if is_device else 0,
@@ -134,7 +141,7 @@ def _entry(
     )
 
 
-def _xattrs(place: bytes) -> Attributes:
+def _xattrs(place: bytes, *, host_bound: bool) -> Attributes:
     try:
         names = os.listxattr(place, follow_symlinks=False)
     except OSError as error:
@@ -143,7 +150,7 @@ def _xattrs(place: bytes) -> Attributes:
         raise
     if not names:
         return ()
-    kept = [name for name in names if _is_content(name)]
+    kept = [name for name in names if _is_content(name, host_bound=host_bound)]
     return tuple(
         sorted(
             (os.fsencode(name), os.getxattr(place, name, follow_symlinks=False)) for name in kept
@@ -151,10 +158,10 @@ def _xattrs(place: bytes) -> Attributes:
     )
 
 
-def _is_content(name: str) -> bool:
+def _is_content(name: str, *, host_bound: bool) -> bool:
     if name.startswith("system."):
         return name.startswith(_POSIX_ACL)
-    return name not in _HOST_BOUND
+    return host_bound or name not in _HOST_BOUND
 
 
 def _explain(error: OSError) -> Exception:
