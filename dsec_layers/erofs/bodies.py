@@ -40,6 +40,8 @@ def file_body(entry: Entry, extents: Sequence[Extent], device_blocks: int) -> Bo
     units = body_units(len(xattrs))
     if not entry.size:
         return Body(xattrs, units)
+    if entry.size > layout.MAX_FILE_BYTES:
+        raise InvalidInputError(f"{entry.path!r} is larger than {layout.MAX_FILE_BYTES} bytes")
     joined, edges = join(entry.size, extents)
     if joined and max(_end_block(extent) for extent in joined) > device_blocks:
         raise ValueError(f"{entry.path!r} lies outside of its device")

@@ -29,7 +29,7 @@ DEVICE_ID: Final = 1
 # magic, checksum, compatible features, log2 of the block size, extension slots, root inode;
 # inodes, epoch (seconds, nanoseconds), blocks, block of the inodes, block of shared xattrs;
 # uuid, name; incompatible features, compression, extra devices, slot of the device table; rest
-SUPER: Final = Struct("<IIIBBHQQIIII16s16sIHHH36x")
+SUPER: Final = Struct("<IIIBBHQQIIII16s16sIHHH38x")
 DEVICE: Final = Struct("<64sII56x")  # tag, blocks, first block in a flat view (unused: 0)
 
 # format, xattr units, mode, reserved; size, data field, number, uid, gid;
@@ -47,6 +47,7 @@ HOLE: Final = 0xFFFFFFFF
 MAX_DEVICE_BLOCKS: Final = 0xFFFFFFFF  # 16 TiB less a block, which would be a hole's number
 
 DIRENT: Final = Struct("<QHBB")  # inode, offset of the name in its block, file type, reserved
+MAX_FILE_BYTES: Final = (1 << 63) - 1
 MAX_PATH_BYTES: Final = 4095
 MAX_TARGET_BYTES: Final = 4095
 
@@ -90,17 +91,18 @@ def _crc32c_table() -> tuple[int, ...]:
 _CRC32C: Final = _crc32c_table()
 
 
-def super_checksum(block: bytes) -> int:
-    """The superblock checksum of block 0: crc32c from the superblock on to the end of the block.
-
-    The register starts with all ones and is not inverted at the end; the checksum field is zero.
-    """
+def crc32c(data: bytes) -> int:
+    """The crc32c register after `data`: it starts with all ones and is not inverted at the end."""
     crc = 0xFFFFFFFF
-    for byte in (
-        block[SUPER_OFFSET : SUPER_OFFSET + 4] + bytes(4) + block[SUPER_OFFSET + 8 : BLOCK_SIZE]
-    ):
+    for byte in data:
         crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
     return crc
+
+
+def super_checksum(block: bytes) -> int:
+    """The checksum of block 0: from the superblock to the end, with its checksum field as zero."""
+    checksum = SUPER_OFFSET + 4
+    return crc32c(block[SUPER_OFFSET:checksum] + bytes(4) + block[checksum + 4 : BLOCK_SIZE])
 
 
 def encode_device_number(major: int, minor: int) -> int:

@@ -89,7 +89,7 @@ def join(size: int, extents: Sequence[Extent]) -> tuple[list[Extent], int]:
             before = joined.pop()
             extent = Extent(before.file_offset, before.device_offset, before.length + extent.length)
         joined.append(extent)
-        end = start + extent.length
+        end = extent.file_offset + extent.length
         if end > round_up(size, BLOCK_SIZE) or (end % BLOCK_SIZE and end != size):
             raise ValueError("an extent ends behind its file or inside a block")
     for extent in joined:

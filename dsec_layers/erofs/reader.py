@@ -56,8 +56,8 @@ class ErofsImage:
     """An image in memory or in an mmap.
 
     Paths are as in trees: relative, and the root is `b""`. Entries are those of the tree, with
-    empty digests: the stored form is undone. All methods raise CorruptError when the bytes they meet
-    are not those of an image, and those that take a path raise NotFoundError.
+    empty digests: the stored form is undone. All methods raise CorruptError when the bytes that
+    they meet are not those of an image, and those that take a path raise NotFoundError.
     """
 
     def __init__(self, buffer: bytes | memoryview | mmap.mmap) -> None:
@@ -181,7 +181,7 @@ class ErofsImage:
         """`extents` of the inode of a file."""
         if not inode.size:
             return []
-        bits = inode.value & ~layout.CHUNK_INDEXES
+        bits = inode.value ^ layout.CHUNK_INDEXES
         if bits > MAX_CHUNK_BITS or chunk_count(inode.size, bits) > MAX_CHUNKS:
             raise CorruptError(f"inode {inode.nid} of the EROFS image has a bad chunk format")
         count, unit = chunk_count(inode.size, bits), BLOCK_SIZE << bits
@@ -350,7 +350,7 @@ def _fits(kind: EntryKind, size: int, data_layout: int) -> bool:
     if kind is EntryKind.DIRECTORY or kind is EntryKind.SYMLINK:
         return data_layout in (layout.LAYOUT_PLAIN, layout.LAYOUT_INLINE)
     if kind is EntryKind.FILE and size:
-        return data_layout == layout.LAYOUT_CHUNKED and size < 1 << 63
+        return data_layout == layout.LAYOUT_CHUNKED and size <= layout.MAX_FILE_BYTES
     return data_layout == layout.LAYOUT_PLAIN and size == 0
 
 
