@@ -65,6 +65,11 @@ def umount2(target: str, flags: int = UMOUNT_NOFOLLOW) -> None:
     _check(_libc.umount2(os.fsencode(target), flags), "umount2", target)
 
 
+def syncfs(fd: int) -> None:
+    """syncfs(2): write the file system that holds the open file `fd` to its disk."""
+    _check(_libc.syncfs(fd), "syncfs")
+
+
 def fsopen(filesystem: str) -> int:
     """fsopen(2): a close-on-exec file system context."""
     return _check(
