@@ -19,9 +19,9 @@ _DATA_ELSEWHERE: Final = frozenset({b"trusted.overlay.redirect", b"trusted.overl
 def walk_upper(upper: Path, *, exclude: Collection[bytes] = ()) -> Source:
     """The diff in `upper`: whiteouts, opaque directories, and content without overlayfs marks.
 
-    The overlay must have been mounted without redirects and metacopy, as `linux.mount.mount_overlay`
-    does. Errors are those of `directory.walk`, and InvalidInputError for an upper that refers to
-    its lower layers.
+    The overlay must have been mounted without redirects and metacopy, as
+    `linux.mount.mount_overlay` does. Errors are those of `directory.walk`, and InvalidInputError
+    for an upper that refers to its lower layers.
     """
     return scan(os.fsencode(upper), exclude=exclude, translate=_meaning)
 
