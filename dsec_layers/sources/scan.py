@@ -51,10 +51,10 @@ def scan(
 
     `exclude` names paths of the tree to leave out with all below them. With `one_file_system` a
     mount point is kept as an empty directory. With `host_bound` the labels and signatures that bind
-    a file to a host are kept: below a read-only image they are content. `translate` gives the meaning of each entry that is a
-    device or has extended attributes. Raises NotFoundError or InvalidInputError when `root` is not
-    there or not a directory, BusyError when an entry vanishes meanwhile, CapabilityMissingError
-    when one may not be read, and OSError when the disk fails.
+    a file to a host are kept: on a mounted image they are content. `translate` gives the meaning of
+    each entry that is a device or has extended attributes. Raises NotFoundError or
+    InvalidInputError when `root` is not there or not a directory, BusyError when an entry vanishes
+    meanwhile, CapabilityMissingError when one may not be read, and OSError when the disk fails.
     """
     groups: dict[tuple[int, int], int] = {}
     entries: list[Entry] = []
