@@ -197,6 +197,25 @@ def test_an_interrupt_stops_the_threads(
     assert list(destination.blobs()) == []
 
 
+def test_one_failure_stops_the_other_threads(
+    source: DirectoryStore, destination: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def stream(blob: Descriptor) -> Iterator[bytes]:
+        if blob.size > PIECE:
+            while True:  # a line that delivers nothing for ever
+                begun.set()
+                yield b""
+        begun.wait()
+        raise StoreError("the line is cut")
+
+    monkeypatch.setattr(source, "stream", stream)
+    with pytest.raises(StoreError, match="the line is cut"):
+        transfer.copy(ENV, source, destination)
+    assert list(destination.blobs()) == []
+
+
 def test_memory_is_bounded_and_a_repeated_copy_asks_little(
     source: DirectoryStore, destination: DirectoryStore
 ) -> None:
