@@ -122,6 +122,12 @@ class ChunkCache:
         self._keep_limit()
         return True
 
+    def discard(self, digest: bytes) -> None:
+        """Remove a chunk, if it is there."""
+        path = self._path(digest)
+        with contextlib.suppress(FileNotFoundError):
+            self._remove(path, os.stat(path).st_size)  # noqa: PTH116
+
     def pin(self, owner: str, digests: Container[bytes]) -> None:
         """Never evict these chunks until `owner` unpins them; replaces an earlier pin of it."""
         with self._lock:
