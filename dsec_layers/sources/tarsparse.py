@@ -75,10 +75,10 @@ def _leading_numbers(read_block: Callable[[], bytes]) -> list[int]:
         *found, rest = text.split(b"\n")
         lines += found
         text = rest
-        if len(text) > _MAX_DIGITS:
-            raise MalformedError("a sparse map is damaged")
         if lines:
             wanted = 1 + 2 * parse_count(lines[0])
+        if len(lines) < wanted and len(text) > _MAX_DIGITS:
+            raise MalformedError("a sparse map is damaged")
     return [parse_count(line) for line in lines[1:wanted]]
 
 
