@@ -55,24 +55,25 @@ def run(
     on_output: Callable[[bytes], None] | None = None,
     on_error: Callable[[bytes], None] | None = None,
     cancelled: threading.Event | None = None,
+    by: runtime.Runtime | None = None,
 ) -> Finished:
     """Run `command` and wait for its end; nothing of it is left when this returns or raises.
 
     Its output goes to `on_output`, standard error among it unless `on_error` takes that; without
     `on_output` both are ours. `folder` holds what the run needs on disk. When `cancelled` is set,
-    from another thread, the container is killed and InterruptedError raised.
+    from another thread, the container is killed and InterruptedError raised. `by` is the runtime to
+    use instead of the first that works.
 
     Like a shell, this gives status 127 for a program that does not exist and 126 for one that
     cannot be run. Raises CapabilityMissingError without an OCI runtime, InvalidInputError for an
     unknown user or working directory, DsecError when the container cannot be made.
     """
-    found = runtime.find_runtime()
+    found = by or runtime.find_runtime()
     user = find_user(command.rootfs, command.user or "0")
     _check_cwd(command)
     with _bundle(folder) as bundle, mountpoints.present(command.rootfs, command.binds):
         lent = _lend_network_files(command, bundle)
-        settings = found.settings(bundle.name)
-        content = specification(command, user, [*lent, *command.binds], settings)
+        content = specification(command, user, [*lent, *command.binds], cgroup=bundle.name)
         (bundle / "config.json").write_text(json.dumps(content))
         log = bundle / "log"
         words = found.command(bundle, bundle.name, state=bundle / "state", log=log)

@@ -64,7 +64,7 @@ def mount_overlay(
     """Mount an overlay on `target`.
 
     `lowers` lists the topmost layer first. Without `upper` it is read-only. `source` is the name
-    that mountinfo shows. Devices in it cannot be opened: a layer carries them, it grants nothing.
+    that mountinfo shows.
 
     Redirects, metacopy and the index are off, so that the upper holds plain files which can be
     packed. Raises OSError, CapabilityMissingError, or ValueError for more than 500 layers.
@@ -108,7 +108,7 @@ def _detached_overlay(
         return syscalls.detached_mount(
             "overlay",
             options,
-            syscalls.MOUNT_ATTR_NODEV | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0),
+            syscalls.MOUNT_ATTR_RDONLY if read_only else 0,
         )
     except OSError as error:
         raise _explain(error, "overlay") from error

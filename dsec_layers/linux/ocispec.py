@@ -65,11 +65,11 @@ class Command:
 
 
 def specification(
-    command: Command, user: User, binds: Sequence[Bind], linux: JsonObject
+    command: Command, user: User, binds: Sequence[Bind], *, cgroup: str
 ) -> JsonObject:
     """The content of config.json for `command`.
 
-    `binds` are mounted in this order; `linux` is what the runtime wants in the part of that name.
+    `binds` are mounted in this order; `cgroup` is a name for the cgroup that keeps devices away.
     """
     return {
         "ociVersion": "1.0.0",
@@ -82,7 +82,8 @@ def specification(
             "maskedPaths": _MASKED,
             "readonlyPaths": _READ_ONLY,
             "seccomp": seccomp.profile(),
-            **linux,
+            "cgroupsPath": f"/{cgroup}",
+            "resources": {"devices": _device_rules()},
         },
     }
 
@@ -117,11 +118,9 @@ def _namespaces(command: Command) -> list[str]:
 
 
 def _system_mounts() -> list[JsonObject]:
-    # /dev is read-only in the end: root in the container may make device nodes (CAP_MKNOD), and
-    # there is no other writable file system on which they could be opened.
     return [
         _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
-        _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k", "ro"),
+        _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", *_PTS_OPTIONS),
         _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777"),  # noqa: S108
         _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
@@ -129,6 +128,19 @@ def _system_mounts() -> list[JsonObject]:
     ]
 
 
+def _device_rules() -> list[JsonObject]:
+    """Any device node may be made, since layers may hold them; only the harmless can be opened."""
+    harmless: list[JsonObject] = [
+        {"allow": True, "type": "c", "access": "rwm", "major": major, "minor": minor}
+        for major, minor in _HARMLESS
+    ]
+    terminals: JsonObject = {"allow": True, "type": "c", "access": "rwm", "major": 136}
+    make: list[JsonObject] = [{"allow": True, "type": kind, "access": "m"} for kind in "bc"]
+    return [{"allow": False, "access": "rwm"}, *make, *harmless, terminals]
+
+
+# null, zero, full, random, urandom, tty, ptmx
+_HARMLESS = ((1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2))
 _PTS_OPTIONS = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5")
 
 
@@ -137,7 +149,7 @@ def _mount(target: str, kind: str, *options: str) -> JsonObject:
 
 
 def _bind(bind: Bind) -> JsonObject:
-    options = ["rbind", "rprivate", "nodev", "ro" if bind.read_only else "rw"]
+    options = ["rbind", "rprivate", "ro" if bind.read_only else "rw"]
     return {
         "destination": bind.target,
         "type": "bind",

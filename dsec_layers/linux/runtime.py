@@ -16,7 +16,6 @@ from pathlib import Path
 
 from dsec_layers.errors import CapabilityMissingError
 from dsec_layers.linux import mount, process
-from dsec_layers.linux.json_types import JsonObject
 
 # The runtime is process 1 of a PID namespace whose outer end dies with the thread that started it.
 # When the runtime ends, for whatever reason, the kernel kills the container's processes with it:
@@ -26,19 +25,17 @@ _ENDS_WITH_US = (
     *("unshare", "--pid", "--fork", "--kill-child=KILL"),
     *("--mount", "--mount-proc", "--propagation=slave", "--"),
 )
-# crun 1.8 refuses some mixes of cgroup v1 and v2 even when told to make no cgroup. In its own mount
-# namespace it sees none.
-_HIDE_CGROUPS = ("sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" "$@"')
+# crun refuses a mix of cgroup v1 and v2 that has controllers on both. In its own mount namespace it
+# sees v1 only.
+_HIDE_V2 = ("sh", "-c", 'umount /sys/fs/cgroup/unified && exec "$0" "$@"')
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """An OCI runtime and how to call it; some make a cgroup named after the container."""
+    """An OCI runtime and how to call it."""
 
     program: str
     prefix: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    makes_cgroups: bool = False
 
     def command(self, bundle: Path, identifier: str, *, state: Path, log: Path) -> list[str]:
         """The words that run the container of `bundle` in the foreground.
@@ -48,21 +45,10 @@ class Runtime:
         return [
             *_ENDS_WITH_US,
             *self.prefix,
-            *(self.program, *self.options),
+            self.program,
             *(f"--root={state}", f"--log={log}", "--log-format=json"),
             *("run", f"--bundle={bundle}", identifier),
         ]
-
-    def settings(self, identifier: str) -> JsonObject:
-        """What the configuration's `linux` part needs for this runtime: no device of the host."""
-        if not self.makes_cgroups:
-            return {}
-        rules: Sequence[JsonObject] = [
-            {"allow": False, "access": "rwm"},
-            {"allow": True, "type": "c", "access": "m"},
-            {"allow": True, "type": "b", "access": "m"},
-        ]
-        return {"cgroupsPath": f"/{identifier}", "resources": {"devices": rules}}
 
 
 def error_in_log(log: Path) -> str | None:
@@ -88,8 +74,8 @@ def find_runtime() -> Runtime:
     Raises CapabilityMissingError with what each of them said.
     """
     complaints = []
-    for runtime in _candidates():
-        complaint = _try(runtime)
+    for runtime in candidates():
+        complaint = attempt(runtime)
         if complaint is None:
             return runtime
         complaints.append(f"{Path(runtime.program).name}: {complaint}")
@@ -99,16 +85,16 @@ def find_runtime() -> Runtime:
     )
 
 
-def _candidates() -> Iterator[Runtime]:
+def candidates() -> Iterator[Runtime]:
+    """The installed runtimes, the fastest first, each in the ways of calling it that may work."""
     if crun := shutil.which("crun"):
-        without_cgroup = ("--cgroup-manager=disabled",)
-        yield Runtime(crun, options=without_cgroup)
-        yield Runtime(crun, prefix=_HIDE_CGROUPS, options=without_cgroup)
+        yield Runtime(crun)
+        yield Runtime(crun, prefix=_HIDE_V2)
     if runc := shutil.which("runc"):
-        yield Runtime(runc, makes_cgroups=True)
+        yield Runtime(runc)
 
 
-def _try(runtime: Runtime) -> str | None:
+def attempt(runtime: Runtime) -> str | None:
     """Run `true` with the host's programs in an otherwise empty root; None, or the complaint."""
     with tempfile.TemporaryDirectory(prefix="dsec-check-") as name:
         bundle = Path(name)

@@ -1,0 +1,385 @@
+"""The life of a container: what its command sees, how it ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsec_layers.errors import DsecError, InvalidInputError
+from dsec_layers.linux import container, mount, runtime
+from dsec_layers.linux.container import Bind, Command, Finished
+from tests.support.rootfs import make_rootfs
+from tests.support.roots import Root, mounted_root
+
+pytestmark = [pytest.mark.root, pytest.mark.overlay, pytest.mark.oci]
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("programs") / "root"
+    make_rootfs(root)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path, programs: Path) -> Iterator[Root]:
+    with mounted_root(tmp_path / "mounted", [programs]) as root:
+        yield root
+
+
+@pytest.fixture(scope="session")
+def runtimes() -> dict[str, runtime.Runtime]:
+    working = [found for found in runtime.candidates() if runtime.attempt(found) is None]
+    return {Path(found.program).name: found for found in working}
+
+
+@pytest.fixture(params=["crun", "runc"])
+def by(request: pytest.FixtureRequest, runtimes: dict[str, runtime.Runtime]) -> runtime.Runtime:
+    if request.param not in runtimes:
+        pytest.skip(f"{request.param} does not work here")
+    return runtimes[request.param]
+
+
+class Runner:
+    """Runs commands in one root and keeps what they print."""
+
+    def __init__(self, root: Root, folder: Path, by: runtime.Runtime) -> None:
+        self.root, self.folder, self.by = root, folder, by
+        self._received = bytearray()
+
+    @property
+    def output(self) -> bytes:
+        return bytes(self._received)
+
+    def __call__(self, *argv: str, **options: object) -> Finished:
+        self._received.clear()
+        command = Command(rootfs=self.root.path, argv=argv, **options)  # type: ignore[arg-type]
+        return container.run(command, self.folder, on_output=self._received.extend, by=self.by)
+
+    def sh(self, script: str, **options: object) -> str:
+        finished = self("sh", "-c", script, **options)
+        assert finished.status == 0, self.output.decode()
+        return self.output.decode()
+
+
+@pytest.fixture
+def run(root: Root, tmp_path: Path, by: runtime.Runtime) -> Iterator[Runner]:
+    folder, cgroups = tmp_path / "containers", cgroups_of_containers()
+    yield Runner(root, folder, by)
+    assert list(folder.glob("*")) == []
+    assert cgroups_of_containers() <= cgroups
+
+
+def cgroups_of_containers() -> set[Path]:
+    points = [it for it in mount.mount_points() if it.filesystem in ("cgroup", "cgroup2")]
+    return {path for it in points for path in Path(it.target).glob("container-*")}
+
+
+class TestEnd:
+    @pytest.mark.parametrize(
+        ("script", "status"),
+        [
+            ("exit 0", 0),
+            ("exit 7", 7),
+            ("exit 255", 255),
+            ('sh -c "kill -TERM \\$\\$"; exit $?', 128 + signal.SIGTERM),
+            # The first process of a PID namespace cannot kill itself.
+            ("kill -KILL $$; exit 3", 3),
+        ],
+    )
+    def test_status_is_the_command_s(self, run: Runner, script: str, status: int) -> None:
+        assert run("sh", "-c", script).status == status
+
+    def test_a_missing_program_is_127(self, run: Runner) -> None:
+        finished = run("no-such-program", "x")
+        assert (finished.status, finished.tail) == (127, b"no-such-program: not found\n")
+
+    def test_a_missing_program_with_a_path_is_127(self, run: Runner) -> None:
+        assert run("/bin/no-such-program").status == 127
+
+    def test_a_program_that_may_not_be_run_is_126(self, run: Runner) -> None:
+        assert run("/etc/passwd").status == 126
+
+    def test_a_runtime_that_fails_is_an_error(self, run: Runner, tmp_path: Path) -> None:
+        with pytest.raises(DsecError, match="cannot be made"):
+            run("true", binds=[Bind(tmp_path / "missing", "/tmp")])
+
+    def test_a_background_process_that_keeps_the_output_open_ends(self, run: Runner) -> None:
+        marker = f"3{os.getpid()}"
+        assert run.sh(f"sleep {marker} & echo started") == "started\n"
+        assert not running(marker)
+
+    def test_output_is_whole_and_its_tail_is_bounded(self, run: Runner) -> None:
+        script = (
+            'x=0123456789abcdef; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do x="$x$x"; done; echo $x'
+        )
+        finished = run("sh", "-c", script)
+        assert run.output == b"0123456789abcdef" * 4096 + b"\n"
+        assert finished.tail == run.output[-4096:]
+
+
+class TestInterrupted:
+    def test_an_exception_kills_the_container(self, root: Root, tmp_path: Path) -> None:
+        marker = f"4{os.getpid()}"
+
+        def interrupt(_: bytes) -> None:
+            raise KeyboardInterrupt
+
+        command = sleeper(root, marker)
+        with pytest.raises(KeyboardInterrupt):
+            container.run(command, tmp_path / "run", on_output=interrupt)
+        assert not running(marker)
+        assert list((tmp_path / "run").iterdir()) == []
+
+    def test_another_thread_cancels_it(self, run: Runner, root: Root, tmp_path: Path) -> None:
+        marker, cancelled = f"5{os.getpid()}", threading.Event()
+        command = sleeper(root, marker)
+        with pytest.raises(InterruptedError):
+            container.run(
+                command,
+                tmp_path / "run",
+                on_output=lambda _: cancelled.set(),
+                cancelled=cancelled,
+                by=run.by,
+            )
+        assert not running(marker)
+
+    def test_nothing_outlives_a_killed_caller(
+        self, root: Root, tmp_path: Path, by: runtime.Runtime
+    ) -> None:
+        marker, folder, cgroups = f"6{os.getpid()}", tmp_path / "run", cgroups_of_containers()
+        caller = subprocess.Popen(
+            [sys.executable, __file__, str(root.path), str(folder), marker, by.program],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "PYTHONPATH": "."},
+        )
+        assert caller.stdout is not None
+        with caller.stdout:
+            assert caller.stdout.read(8) == b"started\n"
+            watched = [os.pidfd_open(pid) for pid in running(marker)]
+            assert watched
+            caller.kill()
+            caller.wait()
+            for fd in watched:
+                select.select([fd], [], [])  # until that process has ended
+                os.close(fd)
+            assert caller.stdout.read() == b""
+        assert not running(marker)
+        assert len(list(folder.iterdir())) == 1
+        container.remove_stale(folder)
+        assert list(folder.iterdir()) == []
+        assert cgroups_of_containers() <= cgroups
+
+    def test_a_running_container_is_not_stale(self, root: Root, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        left: list[int] = []
+
+        def reconcile(_: bytes) -> None:
+            container.remove_stale(folder)
+            left.append(len(list(folder.iterdir())))
+
+        command = Command(rootfs=root.path, argv=("sh", "-c", "echo x"))
+        assert container.run(command, folder, on_output=reconcile).status == 0
+        assert left == [1]
+
+
+class TestWorld:
+    def test_root_is_process_1_with_docker_s_capabilities(self, run: Runner) -> None:
+        assert run.sh("echo $$") == "1\n"
+        assert run.sh("grep CapEff /proc/self/status").split()[1] == "00000000a80425fb"
+        assert run.sh("grep NoNewPrivs /proc/self/status").split()[1] == "0"
+
+    def test_a_user_has_its_groups_and_home_and_no_capability(self, run: Runner) -> None:
+        found = run.sh(
+            "id -u; id -g; id -G; echo $HOME; grep CapEff /proc/self/status", user="user"
+        )
+        assert found.split()[:5] == ["1000", "1001", "1001", "10", "/home/user"]
+        assert found.split()[-1] == "0" * 16
+
+    def test_setuid_programs_work(self, run: Runner) -> None:
+        run.sh("cp /bin/id /tmp/id; chmod 4755 /tmp/id")
+        assert run.sh("/tmp/id -u", user="user") == "0\n"
+
+    def test_the_usual_devices_and_links(self, run: Runner) -> None:
+        names = "null zero full random urandom tty ptmx pts/ptmx fd stdin stdout stderr shm"
+        run.sh(f"for n in {names}; do test -e /dev/$n || exit 1; done; echo x > /dev/null")
+        run.sh("echo x > /dev/shm/x; echo x > /dev/stderr", user="user")
+
+    def test_system_files_are_read_only_or_masked(self, run: Runner) -> None:
+        assert run("sh", "-c", "echo 1 > /proc/sys/vm/drop_caches").status != 0
+        assert run("sh", "-c", "echo x > /proc/sysrq-trigger").status != 0
+        assert run("touch", "/sys/x").status != 0
+        assert run.sh("cat /proc/keys") == ""
+
+    @pytest.mark.parametrize("folder", ["", "/dev"])
+    def test_a_device_node_gives_no_device(self, run: Runner, folder: str) -> None:
+        """Nodes can be made, for layers may hold them, and opened when they are harmless."""
+        run.sh(f"mknod {folder}/nothing c 1 3 && cat {folder}/nothing")
+        for node in ("b 7 0", "c 1 1"):
+            status = run("sh", "-c", f"mknod {folder}/x {node} && echo made; cat {folder}/x").status
+            assert status != 0
+            assert run.output.startswith(b"made\n")
+            assert b"Operation not permitted" in run.output
+            run("rm", "-f", "/x")
+
+    def test_nothing_can_be_mounted(self, run: Runner) -> None:
+        assert run("mount", "-t", "tmpfs", "none", "/tmp").status != 0
+        assert run("umount", "/proc").status != 0
+
+    def test_network_none_has_loopback_up_and_nothing_else(self, run: Runner) -> None:
+        assert run.sh("ls /sys/class/net", network="none").split() == ["lo"]
+        flags = int(run.sh("cat /sys/class/net/lo/flags", network="none"), 16)
+        assert flags & 1, "the interface is up"
+
+    def test_host_network_lends_resolver_and_hosts(self, run: Runner) -> None:
+        assert run.sh("cat /etc/resolv.conf").encode() == Path("/etc/resolv.conf").read_bytes()
+        hosts = run.sh("cat /etc/hosts", hostname="builder")
+        assert hosts.encode().startswith(Path("/etc/hosts").read_bytes())
+        assert hosts.splitlines()[-1].split() == ["127.0.1.1", "builder"]
+        assert run.sh("hostname", hostname="builder") == "builder\n"
+
+    def test_environment_and_folder_are_as_asked(self, run: Runner) -> None:
+        found = run.sh('echo "$A|$PATH"; echo $PWD', env={"A": "a b\n'"}, cwd="/tmp")
+        assert (
+            found == "a b\n'|/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n/tmp\n"
+        )
+
+    def test_a_missing_folder_is_an_error_and_not_made(self, run: Runner) -> None:
+        with pytest.raises(InvalidInputError, match="does not exist"):
+            run("true", cwd="/no/such")
+        assert run.root.written() == set()
+
+    def test_input_is_empty(self, run: Runner) -> None:
+        assert run.sh("cat; echo end") == "end\n"
+
+    def test_output_and_error_can_be_told_apart(self, root: Root, tmp_path: Path) -> None:
+        output: list[bytes] = []
+        error: list[bytes] = []
+        command = Command(rootfs=root.path, argv=("sh", "-c", "echo out; echo err >&2"))
+        container.run(command, tmp_path / "run", on_output=output.append, on_error=error.append)
+        assert (b"".join(output), b"".join(error)) == (b"out\n", b"err\n")
+
+    def test_a_tty_that_we_do_not_have_is_refused(self, run: Runner) -> None:
+        with pytest.raises(InvalidInputError, match="no terminal"):
+            run("true", tty=True)
+
+
+class TestTraces:
+    def test_a_run_writes_nothing_of_its_own(self, run: Runner) -> None:
+        run.sh("cat /etc/resolv.conf /etc/hosts; ls /proc /sys /dev")
+        assert run.root.written() == set()
+
+    def test_only_what_the_command_writes_is_written(self, run: Runner) -> None:
+        run.sh("echo x > /etc/new; echo y >> /etc/resolv.conf; echo z >> /etc/hosts")
+        assert run.root.written() == {"etc", "etc/new"}
+
+    def test_files_below_the_mounts_keep_everything(
+        self, tmp_path: Path, programs: Path, by: runtime.Runtime
+    ) -> None:
+        """Runtimes must not touch, chmod or copy up what they mount over."""
+        layer = tmp_path / "layer"
+        (layer / "etc").mkdir(parents=True)
+        for name in ("resolv.conf", "hosts"):
+            (layer / "etc" / name).write_text("of the layer\n")
+            (layer / "etc" / name).chmod(0o600)
+            os.chown(layer / "etc" / name, 5, 6)
+        with mounted_root(tmp_path / "m", [layer, programs]) as root:
+            Runner(root, tmp_path / "run", by).sh("cat /etc/hosts")
+            assert root.written() == set()
+            assert (root.path / "etc/hosts").read_text() == "of the layer\n"
+
+    @pytest.mark.parametrize("target", ["../run/systemd/resolve/stub.conf", "/run/r", "/proc/x"])
+    def test_a_linked_resolver_is_lent_where_the_link_leads(
+        self, tmp_path: Path, programs: Path, by: runtime.Runtime, target: str
+    ) -> None:
+        layer = tmp_path / "layer"
+        (layer / "etc").mkdir(parents=True)
+        (layer / "etc/resolv.conf").symlink_to(target)
+        with mounted_root(tmp_path / "m", [layer, programs]) as root:
+            run = Runner(root, tmp_path / "run", by)
+            if not target.startswith("/proc"):
+                expected = Path("/etc/resolv.conf").read_bytes()
+                assert run.sh("cat /etc/resolv.conf").encode() == expected
+            assert root.written() == set()
+            assert os.readlink(root.path / "etc/resolv.conf") == target
+
+    def test_without_stubs_mount_points_are_removed_again(
+        self, tmp_path: Path, programs: Path, by: runtime.Runtime
+    ) -> None:
+        before = (programs / "etc").stat().st_mtime_ns
+        with mounted_root(tmp_path / "m", [programs], stubs=False) as root:
+            Runner(root, tmp_path / "run", by).sh("cat /etc/resolv.conf")
+            assert root.written() == {"etc"}
+            assert (root.path / "etc").stat().st_mtime_ns == before
+
+    def test_a_read_only_root_without_mount_points_is_refused(
+        self, tmp_path: Path, programs: Path, by: runtime.Runtime
+    ) -> None:
+        target = tmp_path / "root"
+        target.mkdir()
+        mount.mount_overlay(target, [programs, tmp_path])
+        try:
+            command = Command(rootfs=target, argv=("true",))
+            with pytest.raises(InvalidInputError, match="has no /proc to mount on"):
+                container.run(command, tmp_path / "run", by=by)
+        finally:
+            mount.unmount(target)
+
+    def test_binds_are_read_only_unless_asked(
+        self, tmp_path: Path, programs: Path, by: runtime.Runtime
+    ) -> None:
+        lent = tmp_path / "lent"
+        lent.mkdir()
+        (lent / "file").write_text("lent\n")
+        binds = [
+            Bind(lent, "/opt/read"),
+            Bind(lent, "/opt/write", read_only=False),
+            Bind(lent / "file", "/opt/file"),
+            Bind(lent, "/dev/lent"),
+        ]
+        with mounted_root(tmp_path / "m", [programs], binds) as root:
+            run = Runner(root, tmp_path / "run", by)
+            script = "cat /opt/read/file /opt/file /dev/lent/file; echo x > /opt/write/new"
+            assert run.sh(script, binds=binds) == "lent\n" * 3
+            assert run("touch", "/opt/read/x", binds=binds).status != 0
+            assert root.written() == set()
+        assert (lent / "new").read_text() == "x\n"
+
+
+def sleeper(root: Root, marker: str) -> Command:
+    return Command(rootfs=root.path, argv=("sh", "-c", f"sleep {marker} & echo started; wait"))
+
+
+def running(marker: str) -> list[int]:
+    """The container's processes: its shell, which has the script as an argument, and its child."""
+    wanted = re.compile(rf"sleep[ \0]{marker}\b".encode())
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted.search((folder / "cmdline").read_bytes()):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def _be_the_caller(root: str, folder: str, marker: str, program: str) -> None:
+    """Runs in a process of its own, which the test kills."""
+    working = [it for it in runtime.candidates() if runtime.attempt(it) is None]
+    by = next(it for it in working if it.program == program)
+    command = sleeper(Root(Path(root), Path()), marker)
+    container.run(command, Path(folder), by=by)
+
+
+if __name__ == "__main__":
+    _be_the_caller(*sys.argv[1:])
