@@ -1,0 +1,139 @@
+"""Reading through a lazily mounted rootfs, against the same tree in a plain local EROFS image.
+
+The tree is one file of 512 MiB. The limit is its EROFS metadata over a data device that is a plain
+local file, without overlay and without FUSE. Warm means in the page cache. Cold means that neither
+side has a page in memory: the limit reads its device from disk, we read chunks of the local cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.report import Metric, Report, interleaved, ratio
+from dsec_layers.api import contents, importing, mounting
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.chunks.frame import decode_chunk
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.lazyfs.metadata import MetadataImages
+from dsec_layers.linux import mount
+from dsec_layers.model.reference import Reference
+
+FILE_BYTES = 512 << 20
+REFERENCE = Reference.parse("base/bench/read:v1")
+WARM_GOAL, COLD_GOAL = 0.95, 0.3
+_PIECE = 1 << 20
+WARM_RUNS = 11
+WARM_S = 1  # the page cache answers so fast that one pass would measure noise
+
+
+def main() -> Report:
+    """Measure bandwidth and random reads, ours over the limit."""
+    with tempfile.TemporaryDirectory(prefix="bench-read-", dir="/var/tmp") as name:
+        folder = Path(name)
+        bench = Workbench(folder / "home")
+        _make_tree(folder / "tree")
+        importing.import_(bench, str(folder / "tree"), REFERENCE)
+        layer = bench.stack(REFERENCE).layers[0]
+        _write_device(layer, folder / "device")
+        try:
+            return Report("read", _measure(bench, layer, folder))
+        finally:
+            mounting.client(bench).stop(force=True)
+
+
+def _measure(bench: Workbench, layer: MountLayer, folder: Path) -> dict[str, Metric]:
+    with _limit(bench, layer, folder) as limit, _lazy(bench, folder) as lazy:
+        for file in (limit, lazy):
+            _fio(file, "read", "1M")
+        warm, warm_limit = interleaved(
+            lambda: _fio(lazy, "read", "1M", WARM_S),
+            lambda: _fio(limit, "read", "1M", WARM_S),
+            WARM_RUNS,
+        )
+        random_, random_limit = interleaved(
+            lambda: _fio(lazy, "randread", "4k", WARM_S),
+            lambda: _fio(limit, "randread", "4k", WARM_S),
+            WARM_RUNS,
+        )
+    cold, cold_limit = interleaved(
+        lambda: _cold(bench, layer, folder, lazy=True),
+        lambda: _cold(bench, layer, folder, lazy=False),
+    )
+    return {
+        "warm_sequential": _metric(warm, warm_limit, WARM_GOAL),
+        "warm_random_4k": _metric(random_, random_limit, WARM_GOAL),
+        "cold_sequential_cached": _metric(cold, cold_limit, COLD_GOAL),
+    }
+
+
+def _metric(ours: list[float], limit: list[float], goal: float) -> Metric:
+    """Ours over the limit; the runs are KiB/s."""
+    return Metric(ratio(ours, limit), goal, "higher", list(zip(ours, limit, strict=True)))
+
+
+def _cold(bench: Workbench, layer: MountLayer, folder: Path, *, lazy: bool) -> float:
+    """One sequential read with nothing in memory: fresh mounts, and no pages of what lies below."""
+    os.sync()
+    for path in [folder / "device", *bench.home.chunks.glob("*/*")]:
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    with _lazy(bench, folder) if lazy else _limit(bench, layer, folder) as file:
+        return _fio(file, "read", "1M")
+
+
+@contextlib.contextmanager
+def _lazy(bench: Workbench, folder: Path) -> Iterator[Path]:
+    with mounting.mounted(bench, REFERENCE, folder / "lazy", read_only=True) as rootfs:
+        yield rootfs.target / "data"
+
+
+@contextlib.contextmanager
+def _limit(bench: Workbench, layer: MountLayer, folder: Path) -> Iterator[Path]:
+    target = folder / "limit"
+    target.mkdir(exist_ok=True)
+    metadata = MetadataImages(bench.home.root).ensure(layer)
+    mount.mount_erofs(metadata, target, device=folder / "device")
+    try:
+        yield target / "data"
+    finally:
+        mount.unmount(target)
+
+
+def _fio(file: Path, how: str, block: str, seconds: int = 0) -> float:
+    """KiB a second by fio, over the whole file once or for some seconds."""
+    command = [
+        *("fio", "--name=read", f"--filename={file}", f"--rw={how}", f"--bs={block}"),
+        *("--readonly", "--ioengine=psync", "--invalidate=0", "--norandommap", "--randseed=7"),
+        *(f"--size={FILE_BYTES}", "--output-format=json"),
+        *(("--time_based", f"--runtime={seconds}") if seconds else ()),
+    ]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return float(told["jobs"][0]["read"]["bw"])
+
+
+def _make_tree(tree: Path) -> None:
+    """Half noise, half text, as binaries are: neither all incompressible nor all the same."""
+    tree.mkdir()
+    noise = random.Random(2609)
+    with (tree / "data").open("wb") as file:
+        for number in range(FILE_BYTES // _PIECE):
+            text = b"%d some text that compresses well\n" % number
+            file.write(noise.randbytes(_PIECE // 2) + (text * _PIECE)[: _PIECE // 2])
+
+
+def _write_device(layer: MountLayer, path: Path) -> None:
+    """The device of the layer as a plain file."""
+    with path.open("wb") as device:
+        for chunk in contents.table_of(layer):
+            pack = layer.manifest.packs[chunk.pack]
+            stored = layer.blobs.read(pack, chunk.pack_offset, chunk.stored_length)
+            device.write(decode_chunk(stored, chunk.length, chunk.digest))
+        os.fsync(device.fileno())
