@@ -274,6 +274,8 @@ def _copy(given: _Text) -> Copy:
         raise InvalidInputError(
             "needs sources and a destination", hint="write COPY <source>... <destination>"
         )
+    if any("/" in heredoc.name or heredoc.name in (".", "..") for heredoc in given.heredocs):
+        raise ValueError("a here-document becomes a file, and its name is no file name")
     origin = given.flags.get("from")
     if origin and given.heredocs:
         raise ValueError("here-documents and --from exclude each other")

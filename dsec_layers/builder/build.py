@@ -1,0 +1,258 @@
+"""The build itself: every stage step by step, cached or carried out, then folded into one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from dsec_layers.builder import execution, keys
+from dsec_layers.builder.events import Progress, StepCached, StepDone, StepOutput, StepStarted
+from dsec_layers.builder.failures import command_failed, explained
+from dsec_layers.builder.layerfile import Layerfile, parse
+from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
+from dsec_layers.builder.plan import Plan, StagePlan, make_plan
+from dsec_layers.builder.request import BuildRequest, BuildResult, find_epoch, read_ignore_rules
+from dsec_layers.builder.scope import AMBIENT_ARGUMENTS
+from dsec_layers.builder.selection import Origin, Selected, content_digest, refuse_archives, select
+from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
+from dsec_layers.builder.stepmaking import Options
+from dsec_layers.builder.steps import CopyStep, RunStep, Step
+from dsec_layers.errors import NotFoundError
+from dsec_layers.linux import mount
+from dsec_layers.model.content import Source
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.merge import apply_sources, fold_sources
+from dsec_layers.model.reference import Kind
+from dsec_layers.model.runconfig import RunConfig, merge
+from dsec_layers.model.tree import Tree
+from dsec_layers.sources.times import clamp_times
+from dsec_layers.sources.upper import walk_upper
+
+_NOTHING = "scratch"
+
+
+@contextlib.contextmanager
+def build(
+    request: BuildRequest, layers: LayerProvider, progress: Progress = lambda event: None
+) -> Iterator[BuildResult]:
+    """Build a Layerfile. The contents of the result can be read until the context ends.
+
+    Nothing stays running or mounted, whatever happens. Raises InvalidInputError (a mistake in the
+    Layerfile, with `file:line`), NotFoundError, BuildError (a command failed), NoSpaceError and
+    CapabilityMissingError.
+    """
+    epoch = find_epoch(request)
+    layerfile = _read(request.layerfile)
+    options = Options(request.args, epoch, request.kind, request.name, request.target)
+    plan = make_plan(layerfile, options, layers.resolve, name=str(request.layerfile))
+    context = Origin(request.context.absolute(), "the context", read_ignore_rules(request))
+    with contextlib.ExitStack() as stack:
+        opened = _OpenLayers(layers, stack)
+        steps = _Steps(request, epoch, context, opened, progress, plan)
+        for stage in plan.stages:
+            steps.carry_out(stage)
+        yield BuildResult(
+            source=_source(plan, steps.done[plan.target.index], opened, epoch),
+            run=_run_config(plan),
+            kind=plan.reference.kind,
+            name=plan.reference.name,
+            base_digest=_base_digest(plan),
+            layerfile_digest=str(layerfile.digest),
+            inputs=_inputs(request, plan, steps.copied),
+            epoch=epoch,
+        )
+
+
+def _read(path: Path) -> Layerfile:
+    try:
+        return parse(path.read_bytes(), name=str(path))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no Layerfile at {path}") from error
+
+
+class _OpenLayers:
+    """The layers a build stands on, each mounted when it is first needed."""
+
+    def __init__(self, provider: LayerProvider, stack: contextlib.ExitStack) -> None:
+        self._provider = provider
+        self._stack = stack
+        self._opened: dict[Digest, OpenLayer] = {}
+
+    def open(self, layer: ParentLayer) -> OpenLayer:
+        if layer.digest not in self._opened:
+            self._opened[layer.digest] = self._stack.enter_context(self._provider.open(layer))
+        return self._opened[layer.digest]
+
+
+@dataclass(slots=True)
+class _Stage:
+    """A stage so far: the results of its steps, oldest first, over a layer or nothing."""
+
+    layer: ParentLayer | None
+    identity: str
+    results: list[Result] = field(default_factory=list)
+
+
+class _Steps:
+    """Carries out stages in order; `done` holds them, `copied` digests of what they copied."""
+
+    def __init__(
+        self,
+        request: BuildRequest,
+        epoch: int | None,
+        context: Origin,
+        opened: _OpenLayers,
+        progress: Progress,
+        plan: Plan,
+    ) -> None:
+        self.done: dict[int, _Stage] = {}
+        self.copied: list[str] = []
+        self._request = request
+        self._epoch = epoch
+        self._context = context
+        self._opened = opened
+        self._progress = progress
+        self._cache = StepCache(request.home)
+        self._cache.sweep()
+        self._number = 0
+        self._total = sum(len(stage.steps) for stage in plan.stages)
+
+    def carry_out(self, plan: StagePlan) -> None:
+        if isinstance(plan.parent, int):
+            below = self.done[plan.parent]
+            stage = _Stage(below.layer, below.identity, list(below.results))
+        else:
+            identity = str(plan.parent.digest) if plan.parent else _NOTHING
+            stage = _Stage(plan.parent, identity)
+        self.done[plan.index] = stage
+        for step in plan.steps:
+            self._number += 1
+            self._progress(StepStarted(self._number, self._total, step.title, step.where))
+            with explained(step, self._label):
+                result = self._step(step, stage)
+            stage.results.append(result)
+            stage.identity = result.identity
+
+    @property
+    def _label(self) -> str:
+        return f"step {self._number}/{self._total}"
+
+    def _step(self, step: Step, stage: _Stage) -> Result:
+        with contextlib.ExitStack() as stack:
+            selected = self._select(step, stack) if isinstance(step, CopyStep) else []
+            key = self._key(step, stage.identity, selected)
+            if not self._request.no_cache and (found := self._cache.find(key)):
+                self._progress(StepCached(self._number))
+                return found
+            started = time.monotonic()
+            folder = stack.enter_context(self._cache.working())
+            self._perform(step, folder, self._lowers(stage), selected)
+            result = self._cache.publish(
+                key,
+                folder,
+                title=step.title,
+                reproducible=not isinstance(step, RunStep),
+                replace=self._request.no_cache,
+            )
+        self._progress(StepDone(self._number, time.monotonic() - started))
+        return result
+
+    def _key(self, step: Step, parent: str, selected: list[Selected]) -> str:
+        if isinstance(step, RunStep):
+            return keys.run_key(step, parent)
+        if isinstance(step, CopyStep):
+            content = content_digest(selected)
+            self.copied.append(content)
+            return keys.copy_key(step, parent, content, self._epoch)
+        return keys.workdir_key(step, parent)
+
+    def _perform(
+        self, step: Step, folder: WorkFolder, lowers: list[Path], selected: list[Selected]
+    ) -> None:
+        if isinstance(step, CopyStep):
+            execution.copy(step, folder, lowers, selected, self._epoch)
+        elif isinstance(step, RunStep):
+            number = self._number
+            finished = execution.run(
+                step,
+                folder,
+                lowers,
+                self._request.lent,
+                lambda data: self._progress(StepOutput(number, data)),
+            )
+            if finished.status != 0:
+                raise command_failed(step, self._label, finished, self._request.home)
+        else:
+            execution.make_workdir(step, folder, lowers)
+
+    def _lowers(self, stage: _Stage) -> list[Path]:
+        """The directories below the next step of a stage, topmost first."""
+        layer = self._opened.open(stage.layer).lowers if stage.layer else []
+        return [*(result.upper for result in reversed(stage.results)), *layer]
+
+    def _select(self, step: CopyStep, stack: contextlib.ExitStack) -> list[Selected]:
+        selected = select(self._origin(step, stack), step.sources)
+        if step.extracts:
+            refuse_archives(selected)
+        return selected
+
+    def _origin(self, step: CopyStep, stack: contextlib.ExitStack) -> Origin:
+        """Where a COPY takes from; stages and layers are shown read-only while it lasts."""
+        if step.origin is None:
+            return self._context
+        if isinstance(step.origin, int):
+            what = f"stage {step.origin}"
+            lowers = self._lowers(self.done[step.origin])
+        else:
+            what = f"the layer {step.origin.reference}"
+            lowers = list(self._opened.open(step.origin).lowers)
+        # The empty folder below all makes it an overlay, which shows content without its escapes.
+        below = stack.enter_context(self._cache.working()).stubs
+        return Origin(stack.enter_context(mount.overlay_view([*lowers, below])), what)
+
+
+def _source(plan: Plan, stage: _Stage, opened: _OpenLayers, epoch: int | None) -> Source:
+    """What the layer holds: the whole tree of a base, else what is added over its base."""
+    diffs = [walk_upper(result.upper) for result in stage.results]
+    kind, parent = plan.reference.kind, stage.layer
+    if parent is not None and parent.kind is kind:
+        diffs.insert(0, opened.open(parent).source())
+    if kind is Kind.BASE:
+        source = functools.reduce(apply_sources, diffs, Source(Tree.of([])))
+    else:
+        source = functools.reduce(fold_sources, diffs) if diffs else Source(Tree.of([]))
+    return source if epoch is None else clamp_times(source, epoch)
+
+
+def _run_config(plan: Plan) -> RunConfig:
+    """What the layer asks for itself. A layer that stands for its parent too repeats its wishes."""
+    own, parent = plan.target.run, plan.target.layer
+    if parent is None or parent.kind is not plan.reference.kind:
+        return own
+    env = {**parent.run.env, **own.env}
+    return msgspec.structs.replace(merge([parent.run, own]), env=env)
+
+
+def _base_digest(plan: Plan) -> str:
+    parent = plan.target.layer
+    if parent is None:
+        return ""
+    stands_for_it = parent.kind is plan.reference.kind and parent.kind is not Kind.BASE
+    return parent.base if stands_for_it else str(parent.digest)
+
+
+def _inputs(request: BuildRequest, plan: Plan, copied: list[str]) -> dict[str, str]:
+    """What the layer was made from, for its provenance; nothing that differs between machines."""
+    given = {name for name in request.args if name not in AMBIENT_ARGUMENTS}
+    inputs = {f"arg:{name}": request.args[name] for name in sorted(given)}
+    layers = [stage.layer for stage in plan.stages if stage.layer]
+    inputs |= {f"layer:{layer.reference}": str(layer.digest) for layer in layers}
+    if copied:
+        inputs["files"] = str(Digest.sha256("\n".join(copied).encode()))
+    return inputs

@@ -1,0 +1,68 @@
+"""Carrying out a COPY: what is selected goes to its destination in the root of the stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from dsec_layers.builder.placing import Attributes, place_file, place_tree
+from dsec_layers.builder.selection import Selected
+from dsec_layers.builder.steps import CopyStep, InlineFile
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.linux import inroot
+from dsec_layers.linux.users import find_user
+from dsec_layers.sources.scan import scan_file
+
+_INLINE_MODE: Final = 0o644
+
+
+def copy_into(
+    root: Path, step: CopyStep, selected: Sequence[Selected], *, spool: Path, epoch: int | None
+) -> None:
+    """Copy into the mounted `root`. `spool` is an empty folder for the step's use.
+
+    What comes from the context or a here-document belongs to 0:0 unless the step names an owner,
+    and its times are `epoch` (seconds) when there is one: they are not inputs of a build. What
+    comes from a stage or a layer keeps both. Raises InvalidInputError, BusyError or OSError.
+    """
+    everything = [*(_spooled(spool, file) for file in step.inline), *selected]
+    into_directory = step.destination.endswith("/")
+    into_directory = into_directory or inroot.locate(root, step.destination).is_dir()
+    if len(everything) > 1 and not into_directory:
+        raise InvalidInputError(
+            f"several sources, and {step.destination} is not a directory",
+            hint="end the destination with a slash",
+        )
+    attributes = _attributes(root, step, epoch)
+    for one in everything:
+        if one.is_directory:
+            place_tree(root, step.destination, one.source, attributes)
+        elif into_directory:
+            place_file(root, step.destination, None, one.source, attributes)
+        else:
+            folder, _, name = inroot.resolve(root, step.destination).rpartition("/")
+            place_file(root, folder, name, one.source, attributes)
+
+
+def _attributes(root: Path, step: CopyStep, epoch: int | None) -> Attributes:
+    from_outside = step.origin is None
+    owner = (0, 0) if from_outside else None
+    if step.chown is not None:
+        owner = _owner(root, step.chown)
+    mtime_ns = epoch * 10**9 if epoch is not None and from_outside else None
+    return Attributes(owner, step.chmod, mtime_ns)
+
+
+def _owner(root: Path, text: str) -> tuple[int, int]:
+    """A number alone is user and group, as in a Dockerfile."""
+    wanted = f"{text}:{text}" if text.isdecimal() else text
+    user = find_user(root, wanted)
+    return user.uid, user.gid
+
+
+def _spooled(spool: Path, file: InlineFile) -> Selected:
+    place = spool / file.name
+    place.write_bytes(file.content)
+    place.chmod(_INLINE_MODE)
+    return Selected(False, scan_file(bytes(place), file.name.encode()))

@@ -1,0 +1,54 @@
+"""Keys of the step cache: the sha256 over everything that decides what a step gives.
+
+Times of files are no inputs, nor is what a machine lends to a step (proxies, package mirrors).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
+from dsec_layers.model import canonical
+from dsec_layers.model.digest import Digest
+
+# Counts up whenever a step gives another result for the same inputs.
+_VERSION: Final = 1
+
+
+def run_key(step: RunStep, parent: str) -> str:
+    """The key of a RUN on the result `parent`; its environment holds the epoch."""
+    return _key(
+        "run",
+        parent,
+        argv=step.argv,
+        env=dict(step.env),
+        cwd=step.cwd,
+        user=step.user,
+        network=step.network,
+        script=step.script.content if step.script else None,
+    )
+
+
+def copy_key(step: CopyStep, parent: str, content: str, epoch: int | None) -> str:
+    """The key of a COPY of what has the digest `content`, on the result `parent`."""
+    return _key(
+        "copy",
+        parent,
+        content=content,
+        inline=[(file.name, str(Digest.sha256(file.content))) for file in step.inline],
+        destination=step.destination,
+        chown=step.chown,
+        chmod=step.chmod,
+        keeps_owner=step.origin is not None,
+        epoch=epoch,
+    )
+
+
+def workdir_key(step: WorkdirStep, parent: str) -> str:
+    """The key of a WORKDIR on the result `parent`."""
+    return _key("workdir", parent, path=step.path)
+
+
+def _key(kind: str, parent: str, **inputs: object) -> str:
+    value = {"version": _VERSION, "step": kind, "parent": parent, **inputs}
+    return Digest.sha256(canonical.encode(value)).hex

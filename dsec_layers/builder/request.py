@@ -1,0 +1,100 @@
+"""What is asked of a build and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsec_layers.builder.patterns import IgnoreRules
+from dsec_layers.builder.scope import EPOCH_VARIABLE
+from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.linux.ocispec import Bind
+from dsec_layers.model.content import Source
+from dsec_layers.model.reference import Kind
+from dsec_layers.model.runconfig import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What this machine lends to every RUN: it is no input and leaves no trace."""
+
+    binds: tuple[Bind, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """A build. `home` is the folder of the step cache, on a disk file system.
+
+    `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
+    `kind` and `name` override the LAYER line, `target` names the stage to build.
+    """
+
+    layerfile: Path
+    context: Path
+    home: Path
+    args: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+    name: str | None = None
+    target: str | None = None
+    epoch: int | None = None
+    no_cache: bool = False
+    lent: Lent = field(default_factory=Lent)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """A layer ready to be packed.
+
+    For a base `source` is the whole tree, else what is added over the base with the digest
+    `base_digest`. `run` is what the layer asks for itself. `inputs` goes into the provenance.
+    """
+
+    source: Source
+    run: RunConfig
+    kind: Kind
+    name: str
+    base_digest: str
+    layerfile_digest: str
+    inputs: Mapping[str, str]
+    epoch: int | None
+
+
+def locate(path: Path) -> tuple[Path, Path]:
+    """The Layerfile and the context that a user means by `path`, a directory or a Layerfile.
+
+    Raises NotFoundError.
+    """
+    layerfile = path / "Layerfile" if path.is_dir() else path
+    if not layerfile.is_file():
+        hint = "name the file with -f" if path.is_dir() else None
+        raise NotFoundError(f"no Layerfile at {layerfile}", hint=hint)
+    return layerfile, layerfile.parent
+
+
+def find_epoch(request: BuildRequest) -> int | None:
+    """SOURCE_DATE_EPOCH in seconds, or None. Raises InvalidInputError."""
+    text = request.args.get(EPOCH_VARIABLE)
+    if request.epoch is not None or text is None:
+        return request.epoch
+    if not text.isdecimal():
+        raise InvalidInputError(
+            f"{EPOCH_VARIABLE} is {text!r}", hint="give the seconds since 1970, for example 0"
+        )
+    return int(text)
+
+
+def read_ignore_rules(request: BuildRequest) -> IgnoreRules:
+    """The rules of `<Layerfile>.dockerignore`, else of `.dockerignore` in the context.
+
+    Raises InvalidInputError.
+    """
+    own = request.layerfile.with_name(request.layerfile.name + ".dockerignore")
+    for path in (own, request.context / ".dockerignore"):
+        if path.is_file():
+            try:
+                return IgnoreRules.parse(path.read_bytes())
+            except ValueError as error:
+                raise InvalidInputError(str(error), where=str(path)) from error
+    return IgnoreRules()

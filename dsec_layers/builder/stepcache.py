@@ -1,0 +1,199 @@
+"""The step cache: results of steps on disk, and the folders in which steps are carried out.
+
+    <folder>/
+        steps/<key>.json     which result a key has; appears whole, when the result is durable
+        results/<id>/        what a step changed: an overlay upper, never written again
+        work/<id>/           a step in the making, locked (flock) by the process that does it
+            upper/ work/     the overlay's own
+            root/            where it is mounted
+            stubs/           mount points for the container, below all layers
+            spool/           files given by here-documents
+
+A result has an identity, on which the keys of later steps build. A step that gives the same for
+the same key has the key as its identity; each run of a command has one of its own, because what
+was built on another run of it must not be mixed with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dsec_layers.errors import CorruptError
+from dsec_layers.linux import mount, syscalls
+from dsec_layers.model import canonical
+
+
+class _Record(msgspec.Struct, frozen=True):
+    result: str
+    identity: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a step changed, as an overlay upper."""
+
+    identity: str
+    upper: Path
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """The folders of a step in the making."""
+
+    path: Path
+
+    @property
+    def upper(self) -> Path:
+        """What the step changes."""
+        return self.path / "upper"
+
+    @property
+    def work(self) -> Path:
+        """The overlay's own folder."""
+        return self.path / "work"
+
+    @property
+    def root(self) -> Path:
+        """Where the root file system of the step is mounted."""
+        return self.path / "root"
+
+    @property
+    def stubs(self) -> Path:
+        """The lowest layer."""
+        return self.path / "stubs"
+
+    @property
+    def spool(self) -> Path:
+        """Room for files that are not yet in the root."""
+        return self.path / "spool"
+
+
+class StepCache:
+    """The cache below one folder. Builds of several processes share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+
+    def find(self, key: str) -> Result | None:
+        """The result of a key, or None."""
+        try:
+            record = canonical.decode(self._record(key).read_bytes(), _Record, what="step record")
+        except (FileNotFoundError, CorruptError):  # a damaged record is a step not done
+            return None
+        upper = self._folder / "results" / record.result
+        return Result(record.identity, upper) if upper.is_dir() else None
+
+    def publish(
+        self, key: str, folder: WorkFolder, *, title: str, reproducible: bool, replace: bool
+    ) -> Result:
+        """Make the upper of `folder` the result of `key` and return the result that now counts.
+
+        Without `replace` that is another one when somebody was faster. Raises OSError.
+        """
+        name = secrets.token_hex(16)
+        upper = self._folder / "results" / name
+        upper.parent.mkdir(parents=True, exist_ok=True)
+        folder.upper.rename(upper)
+        record = _Record(name, key if reproducible else name, title)
+        with _opened(upper) as fd:
+            syscalls.syncfs(fd)
+        if self._write(key, canonical.encode(record), replace=replace):
+            return Result(record.identity, upper)
+        found = self.find(key)
+        if found is None:  # the record there is damaged, or its result was removed
+            self._write(key, canonical.encode(record), replace=True)
+            return Result(record.identity, upper)
+        shutil.rmtree(upper, ignore_errors=True)
+        return found
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[WorkFolder]:
+        """A new folder for one step; it is removed when the context ends."""
+        parent = self._folder / "work"
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = WorkFolder(parent / secrets.token_hex(8))
+        with contextlib.ExitStack() as stack:
+            with _locked(parent, fcntl.LOCK_SH):  # no sweep sees the folder before it is locked
+                folder.path.mkdir(mode=0o700)
+                stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
+                stack.enter_context(_locked(folder.path, fcntl.LOCK_EX))
+            for path in (folder.upper, folder.work, folder.root, folder.stubs, folder.spool):
+                path.mkdir(mode=0o755)
+            yield folder
+
+    def sweep(self) -> None:
+        """Unmount and remove what killed builds left; folders of running ones are not touched."""
+        parent = self._folder / "work"
+        if not parent.is_dir():
+            return
+        with _locked(parent, fcntl.LOCK_EX):
+            for path in parent.iterdir():
+                with contextlib.suppress(BlockingIOError), _locked(path, _TRY):
+                    unmount(path / "root")
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _record(self, key: str) -> Path:
+        return self._folder / "steps" / f"{key}.json"
+
+    def _write(self, key: str, data: bytes, *, replace: bool) -> bool:
+        """Write the record of a key; False when there is one and it is not to be replaced."""
+        path = self._record(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{key}-{secrets.token_hex(4)}")
+        try:
+            with aside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                aside.replace(path)
+                return True
+            try:
+                path.hardlink_to(aside)
+            except FileExistsError:
+                return False
+            return True
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+_TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+def unmount(target: Path) -> None:
+    """Take a mount away if there is one, even when a stranger is looking at it."""
+    if mount.mounted_at(target.resolve()) is None:
+        return
+    try:
+        mount.unmount(target)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        mount.unmount(target, lazy=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    with _opened(folder) as fd:
+        fcntl.flock(fd, how)
+        yield
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
