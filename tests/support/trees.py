@@ -21,8 +21,8 @@ Contents = dict[bytes, bytes]
 
 _ZEROS = bytes(BLOCK_SIZE)
 _NAME_BYTES = b"ab-!. \n\\'\"\xff\xc3"
-# From what ext4 keeps (1901) to what a tree keeps (2262).
-_EARLIEST_NS, _LATEST_NS = -(2**31) * 10**9, 2**63 - 1
+# From what ext4 keeps (1901, its first second without nanoseconds) to what a tree keeps (2262).
+_EARLIEST_NS, _LATEST_NS = -(2**31 - 1) * 10**9, 2**63 - 1
 _LARGEST_ID = 2**32 - 2
 _TYPE_BITS = {
     EntryKind.CHAR: stat.S_IFCHR,
