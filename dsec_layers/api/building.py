@@ -1,0 +1,101 @@
+"""From a Layerfile to a tagged layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsec_layers.api.contents import table_of
+from dsec_layers.api.parents import Parents
+from dsec_layers.api.publishing import publish
+from dsec_layers.api.rows import LayerRow
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.builder import build as builder
+from dsec_layers.builder.events import Progress
+from dsec_layers.builder.request import BuildRequest, Lent, locate
+from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.model.manifest import Provenance
+from dsec_layers.model.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
+
+    `epoch_s` is SOURCE_DATE_EPOCH. `host_mirrors` lends RUN steps this machine's package settings.
+    """
+
+    layerfile: Path | None = None
+    kind: str | None = None
+    name: str | None = None
+    target: str | None = None
+    args: Mapping[str, str] = field(default_factory=dict)
+    epoch_s: int | None = None
+    no_cache: bool = False
+    host_mirrors: bool = False
+    workers: int | None = None
+
+
+def build(
+    bench: Workbench,
+    path: Path,
+    reference: Reference | None,
+    options: BuildOptions = BuildOptions(),
+    *,
+    on_event: Progress = lambda _: None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> LayerRow:
+    """Build the Layerfile at `path` (a directory, or the file) and tag the layer `reference`.
+
+    Without a reference the layer takes the name it declares and the tag `latest`. `on_event` is
+    told of steps, `on_bytes` of the bytes packed. Raises InvalidInputError (`file:line`),
+    NotFoundError, BuildError, NoSpaceError, CapabilityMissingError, CorruptError.
+    """
+    require(Capability.ROOT, Capability.OVERLAY, Capability.OCI)
+    layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
+    parents = Parents(bench)
+    request = BuildRequest(
+        layerfile=layerfile,
+        context=context,
+        home=bench.home.builder,
+        args=options.args,
+        kind=options.kind or (reference.kind.value if reference else None),
+        name=options.name or (reference.name if reference else None),
+        target=options.target,
+        epoch=options.epoch_s,
+        no_cache=options.no_cache,
+        lent=_lent() if options.host_mirrors else Lent(),
+    )
+    with builder.build(request, parents, on_event) as result:
+        target = reference or Reference(result.kind, result.name)
+        return publish(
+            bench,
+            result.source,
+            target,
+            run=result.run,
+            provenance=Provenance(
+                source="build",
+                layerfile_digest=result.layerfile_digest,
+                inputs=dict(result.inputs),
+                base=result.base_digest,
+                source_date_epoch=result.epoch,
+            ),
+            known=_known(parents, result.base_digest),
+            workers=options.workers,
+            progress=on_bytes,
+        )
+
+
+def _known(parents: Parents, base_digest: str) -> Sequence[KnownLayer]:
+    """The layers below, whose chunks need not be stored again."""
+    if not base_digest:
+        return ()
+    layers = parents.stack(base_digest).layers
+    return [KnownLayer(table_of(layer), layer.manifest.packs) for layer in layers]
+
+
+def _lent() -> Lent:
+    """What `--host-mirrors` lends."""
+    return Lent()

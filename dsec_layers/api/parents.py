@@ -1,0 +1,82 @@
+"""The layers that a build stands on, from the stores of a workbench."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsec_layers.api.mounting import manager
+from dsec_layers.api.workbench import Stack, Workbench
+from dsec_layers.builder.layers import OpenLayer, ParentLayer
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.lazyfs.metadata import MetadataImages
+from dsec_layers.model.content import LocalFile, Source
+from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.tree import EntryKind, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class MountedLayer:
+    """Implements `OpenLayer` by EROFS mounts. `folders` and the stack's layers are lowest first."""
+
+    stack: Stack
+    folders: Sequence[Path]
+    images: MetadataImages
+
+    @property
+    def lowers(self) -> Sequence[Path]:
+        """See OpenLayer."""
+        return tuple(reversed(self.folders))
+
+    def source(self) -> Source:
+        """See OpenLayer. The tree is read from the metadata, where nothing is escaped."""
+        folder = os.fsencode(self.folders[-1])
+        with self.images.open(self.stack.layers[-1].digest) as image:
+            tree = Tree.of(image.walk())
+        contents = {
+            entry.path: LocalFile(folder + b"/" + entry.path)
+            for entry in tree
+            if entry.kind is EntryKind.FILE
+        }
+        return Source(tree, contents)
+
+
+class Parents:
+    """Implements `LayerProvider`."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._stacks: dict[str, Stack] = {}
+
+    def resolve(self, reference: Reference) -> ParentLayer:
+        """See LayerProvider. An environment is refused: InvalidInputError."""
+        if reference.kind is Kind.ENV:
+            raise InvalidInputError(
+                f"{reference} is an environment", hint="build on a base, workspace or toolkit"
+            )
+        stack = self._bench.stack(reference)
+        top = stack.layers[-1]
+        self._stacks[top.descriptor.digest] = stack
+        return ParentLayer(
+            reference=reference,
+            digest=top.digest,
+            kind=top.config.kind,
+            run=top.config.run,
+            effective_run=stack.run,
+            base=top.config.provenance.base,
+        )
+
+    def stack(self, digest: str) -> Stack:
+        """What `resolve` found for this layer."""
+        return self._stacks[digest]
+
+    @contextlib.contextmanager
+    def open(self, layer: ParentLayer) -> Iterator[OpenLayer]:
+        """See LayerProvider."""
+        stack = self._stacks[str(layer.digest)]
+        self._bench.check_packs(stack.layers)
+        with manager(self._bench).layer_dirs(stack.layers) as folders:
+            yield MountedLayer(stack, folders, MetadataImages(self._bench.home.root))

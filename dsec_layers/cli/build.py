@@ -1,0 +1,110 @@
+"""`build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dsec_layers.api import building
+from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.output import layer_text
+from dsec_layers.cli.progress import meter
+from dsec_layers.cli.steps import StepPrinter
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.model.reference import Kind, Reference
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--tag",
+    "-t",
+    "reference",
+    type=ReferenceType(Kind.BASE, Kind.WORKSPACE, Kind.TOOLKIT),
+    help="Its name; without it the LAYER line's, tagged latest.",
+)
+@click.option(
+    "--file",
+    "-f",
+    "layerfile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The Layerfile or Dockerfile; PATH is then only the context.",
+)
+@click.option("--kind", type=click.Choice(["base", "workspace", "toolkit"]), help="Override LAYER.")
+@click.option("--name", help="Override LAYER.")
+@click.option("--target", metavar="STAGE", help="Build this stage instead of the last.")
+@click.option("--build-arg", "args", multiple=True, metavar="NAME=VALUE", help="Set an ARG.")
+@click.option(
+    "--epoch",
+    "epoch_s",
+    type=int,
+    envvar="SOURCE_DATE_EPOCH",
+    metavar="SECONDS",
+    help="Build reproducibly: no file is newer than this  [env: SOURCE_DATE_EPOCH]",
+)
+@click.option("--no-cache", is_flag=True, help="Carry out every step.")
+@click.option(
+    "--host-mirrors",
+    is_flag=True,
+    help="Lend RUN steps this machine's package settings (apt, pip, npm, CA, proxies).",
+)
+@click.option("--workers", type=click.IntRange(1), help="Threads that compress.  [default: cores]")
+@json_option
+@pass_context
+def build(
+    context: Context,
+    path: Path,
+    reference: Reference | None,
+    layerfile: Path | None,
+    kind: str | None,
+    name: str | None,
+    target: str | None,
+    args: tuple[str, ...],
+    epoch_s: int | None,
+    no_cache: bool,
+    host_mirrors: bool,
+    workers: int | None,
+) -> None:
+    """Build the layer of the Layerfile in the directory PATH (or in the file PATH).
+
+    dsec-layers build layerfiles/python -t base/python:3.11
+    """
+    options = building.BuildOptions(
+        layerfile=layerfile,
+        kind=kind,
+        name=name,
+        target=target,
+        args=_arguments(args),
+        epoch_s=epoch_s,
+        no_cache=no_cache,
+        host_mirrors=host_mirrors,
+        workers=workers,
+    )
+    steps = StepPrinter(context.output)
+    with meter(context.output, "pack") as shown:
+        row = building.build(
+            context.workbench,
+            path,
+            reference,
+            options,
+            on_event=steps.show,
+            on_bytes=shown.add,
+        )
+    context.output.result(row, lambda: layer_text(row))
+
+
+def _arguments(given: tuple[str, ...]) -> dict[str, str]:
+    """Without `=` the value is that of our own environment, as Docker has it."""
+    import os
+
+    arguments = {}
+    for each in given:
+        name, separator, value = each.partition("=")
+        if not name:
+            raise InvalidInputError(f"not a build argument: {each!r}", hint="write NAME=VALUE")
+        if separator:
+            arguments[name] = value
+        elif name in os.environ:
+            arguments[name] = os.environ[name]
+    return arguments
