@@ -29,7 +29,7 @@ CDC_AVERAGE_BYTES: Final = 256 * KIB
 CDC_MAX_BYTES: Final = MIB
 CDC_NORMALISATION: Final = 2
 
-ZSTD_LEVEL: Final = 3
+ZSTD_LEVEL: Final = 2
 
 # A pack is closed by the chunk that takes its frames past this many stored bytes.
 PACK_TARGET_BYTES: Final = 64 * MIB

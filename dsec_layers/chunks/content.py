@@ -12,8 +12,7 @@ import bisect
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import blake3
 
@@ -31,12 +30,15 @@ _OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ZEROS: Final = bytes(BLOCK_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """What packing must know of a content: its 32-byte digest and its maximal data runs."""
+class Scan(NamedTuple):
+    """What packing must know of a content: its 32-byte digest and its maximal data runs.
+
+    `dense` says that no block is all zeros: there is one run, the whole, or none when it is empty.
+    """
 
     digest: bytes
     runs: tuple[Run, ...]
+    dense: bool
 
 
 def data_runs(data: bytes) -> tuple[Run, ...]:
@@ -63,13 +65,14 @@ def data_runs(data: bytes) -> tuple[Run, ...]:
 
 def scan_bytes(data: bytes) -> Scan:
     """The scan of a content held in memory."""
+    size = len(data)
     runs = data_runs(data)
-    if (len(runs) == 1 and runs[0][1] == len(data)) or not data:
-        return Scan(blake3.blake3(data).digest(), runs)
-    hasher = sparse_content_hasher(len(data), runs)
+    if runs == ((0, size),) or not size:
+        return Scan(blake3.blake3(data).digest(), runs, True)
+    hasher = sparse_content_hasher(size, runs)
     for offset, length in runs:
         hasher.update(data[offset : offset + length])
-    return Scan(hasher.digest(), runs)
+    return Scan(hasher.digest(), runs, False)
 
 
 def read_whole(content: Content, size: int) -> bytes:
@@ -137,12 +140,12 @@ class ContentReader:
                 _append(runs, offset + start, length)
             if runs == [(0, offset + len(piece))]:
                 whole.update(piece)
-        if runs == [(0, self._size)]:
-            return Scan(whole.digest(), tuple(runs))
+        if runs == [(0, self._size)] or not self._size:
+            return Scan(whole.digest(), tuple(runs), True)
         hasher = sparse_content_hasher(self._size, runs)
         for piece in self.stream(runs):
             hasher.update(piece)
-        return Scan(hasher.digest(), tuple(runs))
+        return Scan(hasher.digest(), tuple(runs), False)
 
     def stream(self, runs: Iterable[Run]) -> Iterator[bytes]:
         """The bytes of `runs`, one run after the other, in pieces of at most 1 MiB.

@@ -8,47 +8,42 @@ boundaries and all but the last are whole blocks, only the end of a content need
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from dsec_layers.chunks.constants import BLOCK_SIZE
 from dsec_layers.chunks.content import Run
 
-# How EROFS wants the data runs of a file of a size: equal, or wider where its chunk index would
-# grow too long.
-Widen = Callable[[int, Sequence[Run]], Sequence[Run]]
-
-
-class Placement(NamedTuple):
-    """One run of a content on the device; all three are bytes and multiples of 4 KiB."""
-
-    file_offset: int
-    device_offset: int
-    length: int
+E = TypeVar("E")
 
 
 def padded(length: int) -> int:
     """`length` rounded up to whole blocks."""
-    return -(-length // BLOCK_SIZE) * BLOCK_SIZE
+    return (length + BLOCK_SIZE - 1) & -BLOCK_SIZE
 
 
-class DeviceLayout:
+class DeviceLayout(Generic[E]):
     """Gives out device space. `size_bytes` is what has been given out so far."""
 
-    def __init__(self) -> None:
-        self.size_bytes = 0
-        self._placed: dict[bytes, tuple[Placement, ...]] = {}
+    def __init__(self, extent: Callable[[int, int, int], E]) -> None:
+        """`extent` makes the caller's value for one run from three numbers of bytes.
 
-    def find(self, digest: bytes) -> tuple[Placement, ...] | None:
+        They are the offset in the content, the offset on the device and the length, all multiples
+        of 4 KiB.
+        """
+        self.size_bytes = 0
+        self._extent = extent
+        self._placed: dict[bytes, tuple[E, ...]] = {}
+
+    def find(self, digest: bytes) -> tuple[E, ...] | None:
         """Where the content with this digest lies, or None when it has no place yet."""
         return self._placed.get(digest)
 
-    def place(self, digest: bytes, runs: Sequence[Run]) -> tuple[Placement, ...]:
+    def place(self, digest: bytes, runs: Sequence[Run]) -> tuple[E, ...]:
         """Append a content that has no place yet; each of its `runs` begins at a block boundary."""
-        placements = []
+        extents = []
         for offset, length in runs:
             space = padded(length)
-            placements.append(Placement(offset, self.size_bytes, space))
+            extents.append(self._extent(offset, self.size_bytes, space))
             self.size_bytes += space
-        placed = tuple(placements)
-        self._placed[digest] = placed
+        placed = self._placed[digest] = tuple(extents)
         return placed

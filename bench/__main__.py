@@ -1,0 +1,31 @@
+"""Run benchmarks by name; each is a module of this package with a function `main() -> Report`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from bench.report import Report
+
+NAMES = ("lazy_start", "pack", "read")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line names; 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", choices=[*NAMES, "all"])
+    parser.add_argument("--json", action="store_true", help="print the JSON object only")
+    options = parser.parse_args(arguments)
+    met = True
+    for name in NAMES if options.name == "all" else (options.name,):
+        report: Report = importlib.import_module(f"bench.{name}").main()
+        if not options.json:
+            print(report.table())
+        print(report.json(), flush=True)
+        met = met and report.met
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Reads the contents of a tree once, in path order, and lays them out on the device of a layer."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from dsec_layers.chunks.chunker import Chunker
+from dsec_layers.chunks.constants import LARGE_FILE_BYTES, MIB
+from dsec_layers.chunks.content import (
+    READ_WHOLE_BYTES,
+    ContentReader,
+    Run,
+    Scan,
+    changed,
+    read_whole,
+    scan_bytes,
+)
+from dsec_layers.chunks.device import DeviceLayout
+from dsec_layers.erofs.planning import Extent, erofs_runs
+from dsec_layers.errors import CorruptError
+from dsec_layers.model.content import Content, Source
+from dsec_layers.model.tree import Entry, EntryKind, Tree
+
+Progress = Callable[[int], None]
+
+_PROGRESS_BYTES: Final = 4 * MIB
+# What opening a path says when the file is gone or something else stands there.
+_GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ESTALE}
+
+
+class ContentPacker:
+    """Gives every content of a source to a chunker, each distinct one once.
+
+    After `run`, `extents` tells by path where each file's data lies on the device (hard links: the
+    first path), and `device_bytes` how long the device is.
+    """
+
+    def __init__(self, source: Source, chunker: Chunker, progress: Progress | None = None) -> None:
+        self.extents: dict[bytes, tuple[Extent, ...]] = {}
+        self._source = source
+        self._chunker = chunker
+        self._progress = progress
+        self._unreported = 0
+        self._device = DeviceLayout(Extent)
+
+    @property
+    def device_bytes(self) -> int:
+        """The bytes of device given out so far."""
+        return self._device.size_bytes
+
+    def run(self) -> Tree:
+        """Read everything; returns the tree with all content digests.
+
+        Raises CorruptError for a file that changed or has another digest than its entry says.
+        """
+        tree = Tree(tuple(self._entries()))
+        self._chunker.flush()
+        self._report(0, at_least=0)
+        return tree
+
+    def _entries(self) -> Iterator[Entry]:
+        groups: dict[int, bytes] = {}
+        for entry in self._source.tree.entries:
+            if entry.kind is not EntryKind.FILE:
+                yield entry
+                continue
+            digest = groups.get(entry.link_group) if entry.link_group else None
+            if digest is None:
+                digest = self._pack(entry)
+                if entry.link_group:
+                    groups[entry.link_group] = digest
+            yield msgspec.structs.replace(entry, digest=digest)
+
+    def _pack(self, entry: Entry) -> bytes:
+        content = self._source.contents[entry.path]
+        try:
+            read = self._read_small if entry.size <= READ_WHOLE_BYTES else self._read_large
+            digest = read(content, entry)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise changed(content) from error
+            raise
+        if entry.digest not in (b"", digest):
+            raise CorruptError(f"the content of {entry.path!r} does not match its digest")
+        self._report(entry.size)
+        return digest
+
+    def _read_small(self, content: Content, entry: Entry) -> bytes:
+        data = read_whole(content, entry.size)
+        scan = scan_bytes(data)
+        runs = self._place(scan, entry)
+        if runs:
+            whole = runs[0][1] == len(data)
+            stored = data if whole else b"".join(data[at : at + length] for at, length in runs)
+            self._chunker.add(scan.digest, stored)
+        return scan.digest
+
+    def _read_large(self, content: Content, entry: Entry) -> bytes:
+        with ContentReader(content, entry.size) as reader:
+            scan = reader.scan()
+            runs = self._place(scan, entry)
+            if sum(length for _, length in runs) >= LARGE_FILE_BYTES:
+                self._chunker.add_stream(reader.stream(runs))
+            elif runs:
+                self._chunker.add(scan.digest, b"".join(reader.stream(runs)))
+        return scan.digest
+
+    def _place(self, scan: Scan, entry: Entry) -> Sequence[Run]:
+        """Give the content its extents; returns the runs to store, none when it has its place."""
+        placed = self._device.find(scan.digest)
+        runs: Sequence[Run] = ()
+        if placed is None:
+            runs = scan.runs if scan.dense else erofs_runs(entry.size, scan.runs)
+            placed = self._device.place(scan.digest, runs)
+        self.extents[entry.path] = placed
+        return runs
+
+    def _report(self, size: int, *, at_least: int = _PROGRESS_BYTES) -> None:
+        self._unreported += size
+        if self._progress is not None and self._unreported >= at_least:
+            self._progress(self._unreported)
+            self._unreported = 0

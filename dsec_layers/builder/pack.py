@@ -1,0 +1,197 @@
+"""From a Source to a layer in a store: contents read, laid out, cut, compressed and published.
+
+The calling thread reads every file once, in path order. Other threads hash and compress chunks and
+publish packs meanwhile. Table, EROFS metadata, config and manifest follow, so that nothing is ever
+visible before it is whole. The same source gives the same bytes, however many threads work.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import blake3
+import zstandard
+
+from dsec_layers.builder.contents import ContentPacker, Progress
+from dsec_layers.chunks.chunker import Chunker
+from dsec_layers.chunks.constants import MIB, ZSTD_LEVEL
+from dsec_layers.chunks.packs import KnownLayer, PackSet
+from dsec_layers.chunks.pipeline import ChunkPipeline
+from dsec_layers.chunks.table import ChunkTable
+from dsec_layers.erofs.writer import write_image
+from dsec_layers.errors import NoSpaceError
+from dsec_layers.model import canonical
+from dsec_layers.model.blobs import BlobWriter
+from dsec_layers.model.content import Source
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.manifest import (
+    CONFIG_TYPE,
+    METADATA_TYPE,
+    TABLE_TYPE,
+    Descriptor,
+    LayerConfig,
+    LayerManifest,
+    Plain,
+    Provenance,
+    Sizes,
+)
+from dsec_layers.model.reference import Kind
+from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.tree import BLOCK_SIZE, EntryKind, Tree
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayer:
+    """A layer that lies whole in its store. `tree` has the content digests of all files."""
+
+    manifest: LayerManifest
+    config: LayerConfig
+    tree: Tree
+
+
+def pack_layer(
+    source: Source,
+    *,
+    kind: Kind,
+    name: str,
+    store: BlobWriter,
+    work_dir: Path,
+    run: RunConfig = RunConfig(),  # noqa: B008 (frozen)
+    provenance: Provenance = Provenance(),  # noqa: B008 (frozen)
+    workers: int | None = None,
+    progress: Progress | None = None,
+    known: Sequence[KnownLayer] = (),
+) -> PackedLayer:
+    """Pack `source` and put its blobs and its manifest into `store`; no tag is set.
+
+    `work_dir` is an existing folder, best on the disk of the store, where packs lie until they are
+    published; nothing is left in it. `workers` is the number of compressing threads, by default one
+    a core. `progress` is called with the content bytes read since its last call. Chunks that packs
+    of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule).
+
+    Raises CorruptError when a file changes meanwhile or has another digest than its entry says,
+    InvalidInputError for a tree that the formats cannot hold, NoSpaceError, StoreError, OSError.
+    """
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="pack-", dir=work_dir) as folder,
+            _Publisher(store) as publisher,
+            PackSet(Path(folder), publisher.put_later, known) as packs,
+            ChunkPipeline(packs, workers) as pipeline,
+        ):
+            contents = ContentPacker(source, Chunker(pipeline.emit), progress)
+            tree = contents.run()
+            tree_digest = tree.digest()
+            metadata = _metadata(tree, tree_digest, contents, Path(folder) / "metadata")
+            pipeline.drain()
+            pack_blobs, table = packs.finish()
+            encoded = table.encode()
+            table_part = _part(io.BytesIO(encoded), len(encoded), TABLE_TYPE)
+            config = LayerConfig(
+                kind=kind,
+                name=name,
+                tree_digest=str(tree_digest),
+                sizes=_sizes(tree, table),
+                metadata=metadata.plain,
+                table=table_part.plain,
+                run=run,
+                provenance=provenance,
+            )
+            publisher.wait()
+            manifest = _publish(store, pack_blobs, table_part, metadata, config)
+            return PackedLayer(manifest, config, tree)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoSpaceError(f"no space left for packing in {work_dir}") from error
+        raise
+
+
+class _Publisher:
+    """Puts packs into the store in the background, one after the other."""
+
+    def __init__(self, store: BlobWriter) -> None:
+        self._store = store
+        self._pool = ThreadPoolExecutor(1, "publish")
+        self._waiting: list[Future[bool]] = []
+
+    def __enter__(self) -> _Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def put_later(self, path: Path, blob: Descriptor) -> None:
+        self._waiting.append(self._pool.submit(self._store.put, blob, path, consume=True))
+
+    def wait(self) -> None:
+        for future in self._waiting:
+            future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A compressed part of the layer: its blob, what it is before compression, and its bytes."""
+
+    blob: Descriptor
+    plain: Plain
+    data: bytes
+
+
+def _part(stream: BinaryIO, size: int, media_type: str) -> _Part:
+    hasher = blake3.blake3()
+    compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=size)
+    pieces: list[bytes] = []
+    while data := stream.read(MIB):
+        hasher.update(data)
+        pieces.append(compressor.compress(data))
+    compressed = b"".join((*pieces, compressor.flush()))
+    plain = Plain(size, str(Digest("blake3", hasher.hexdigest())))
+    return _Part(Descriptor.of(compressed, media_type), plain, compressed)
+
+
+def _metadata(tree: Tree, tree_digest: Digest, contents: ContentPacker, path: Path) -> _Part:
+    """The EROFS image, written to `path` first because that of many files is large."""
+    uuid = bytes.fromhex(tree_digest.hex)[:16]
+    with path.open("w+b") as file:
+        write_image(tree, contents.extents, contents.device_bytes // BLOCK_SIZE, file, uuid=uuid)
+        size = file.tell()
+        file.seek(0)
+        return _part(file, size, METADATA_TYPE)
+
+
+def _sizes(tree: Tree, table: ChunkTable) -> Sizes:
+    sizes = [entry.size for entry in tree.entries if entry.kind is EntryKind.FILE]
+    return Sizes(
+        entries=len(tree),
+        files=len(sizes),
+        content_bytes=sum(sizes),
+        device_bytes=table.device_bytes,
+        chunks=len(table),
+    )
+
+
+def _publish(
+    store: BlobWriter,
+    packs: tuple[Descriptor, ...],
+    table: _Part,
+    metadata: _Part,
+    config: LayerConfig,
+) -> LayerManifest:
+    """Put all that follows the packs, the manifest last."""
+    config_bytes = canonical.encode(config)
+    config_blob = Descriptor.of(config_bytes, CONFIG_TYPE)
+    manifest = LayerManifest(config_blob, metadata.blob, table.blob, packs)
+    store.put(table.blob, table.data)
+    store.put(metadata.blob, metadata.data)
+    store.put(config_blob, config_bytes)
+    store.put(manifest.descriptor(), manifest.encode())
+    return manifest

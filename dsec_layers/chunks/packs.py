@@ -1,0 +1,154 @@
+"""The packs of a new layer: which chunks are stored anew, which are referred to in other layers.
+
+Each chunk is stored once. One that a known layer holds is taken from its pack when the new layer
+uses at least 1/64 of the bytes of that pack. Below that the pack would have to be kept, and copied
+from store to store, for too little, and the chunk is stored again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from dsec_layers.chunks.constants import PACK_TARGET_BYTES, PACK_WORTH_DIVISOR
+from dsec_layers.chunks.pack import PackWriter
+from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
+from dsec_layers.model.manifest import Descriptor
+
+Publish = Callable[[Path, Descriptor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLayer:
+    """A layer whose packs may be referred to: its chunk table and the packs of its manifest."""
+
+    table: ChunkTable
+    packs: tuple[Descriptor, ...]
+
+
+class _Place(NamedTuple):
+    """Where a chunk is stored; packs are numbered as the set meets them."""
+
+    pack: int
+    offset: int
+    stored_length: int
+
+
+class PackSet:
+    """Takes the chunks of a device in order and writes the packs that are missing to `folder`.
+
+    Each pack is handed to `publish` when it is whole. A context manager: leaving it removes what
+    was not published. Only `needs` may be called from other threads.
+    """
+
+    def __init__(self, folder: Path, publish: Publish, known: Iterable[KnownLayer] = ()) -> None:
+        self._folder = folder
+        self._publish = publish
+        self._packs: list[Descriptor] = []
+        self._writer: PackWriter | None = None
+        self._chunks: list[tuple[bytes, int]] = []
+        self._places: dict[bytes, _Place] = {}
+        self._known: dict[bytes, _Place] = {}
+        self._lacking: dict[int, int] = {}  # known pack -> bytes to use until it is worth keeping
+        self._deferred: dict[bytes, tuple[int, _Place]] = {}  # plain length, place in the spool
+        self._spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed by __exit__)
+        for layer in known:
+            self._learn(layer)
+
+    def __enter__(self) -> PackSet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spool.close()
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def needs(self, digest: bytes) -> bool:
+        """Whether `add` wants the stored form of this chunk; it may stop to, it never begins."""
+        if digest in self._places:
+            return False
+        known = self._known.get(digest)
+        return known is None or known.pack in self._lacking
+
+    def add(self, digest: bytes, length: int, stored: bytes | None) -> None:
+        """Append a chunk of `length` plain bytes; `stored` is None when it was not needed."""
+        self._chunks.append((digest, length))
+        if digest in self._places or digest in self._deferred:
+            return
+        known = self._known.get(digest)
+        if known is None:
+            assert stored is not None
+            self._store(digest, length, stored)
+        elif known.pack not in self._lacking:
+            self._places[digest] = known
+        else:
+            assert stored is not None
+            self._defer(digest, length, stored, known)
+
+    def finish(self) -> tuple[tuple[Descriptor, ...], ChunkTable]:
+        """Publish the last pack; returns the layer's packs in order of first use, and its table."""
+        for digest, (length, place) in self._deferred.items():
+            known = self._known[digest]
+            if known.pack not in self._lacking:
+                self._places[digest] = known
+                continue
+            self._spool.seek(place.offset)
+            self._store(digest, length, self._spool.read(place.stored_length))
+        self._close_pack()
+        return self._table()
+
+    def _learn(self, layer: KnownLayer) -> None:
+        first = len(self._packs)
+        self._packs += layer.packs
+        for number, pack in enumerate(layer.packs, first):
+            self._lacking[number] = pack.size // PACK_WORTH_DIVISOR
+        for chunk in layer.table:
+            place = _Place(first + chunk.pack, chunk.pack_offset, chunk.stored_length)
+            self._known.setdefault(chunk.digest, place)
+
+    def _defer(self, digest: bytes, length: int, stored: bytes, known: _Place) -> None:
+        """Keep the stored form until it is known whether its pack is worth keeping."""
+        self._lacking[known.pack] -= len(stored)
+        if self._lacking[known.pack] <= 0:
+            del self._lacking[known.pack]
+            self._places[digest] = known
+            return
+        self._deferred[digest] = length, _Place(-1, self._spool.tell(), len(stored))
+        self._spool.write(stored)
+
+    def _store(self, digest: bytes, length: int, stored: bytes) -> None:
+        if self._writer is None:
+            self._writer = PackWriter(self._folder / f"pack-{len(self._packs)}")
+            self._packs.append(Descriptor("", "", 0))  # its number is known, its digest comes later
+        offset = self._writer.append(digest, length, stored)
+        self._places[digest] = _Place(len(self._packs) - 1, offset, len(stored))
+        if self._writer.size >= PACK_TARGET_BYTES:
+            self._close_pack()
+
+    def _close_pack(self) -> None:
+        if self._writer is not None:
+            pack = self._packs[-1] = self._writer.finish()
+            self._publish(self._writer.path, pack)
+            self._writer = None
+
+    def _table(self) -> tuple[tuple[Descriptor, ...], ChunkTable]:
+        numbers: dict[int, int] = {}
+        chunks: list[Chunk] = []
+        position = 0
+        for digest, length in self._chunks:
+            pack, offset, stored_length = self._places[digest]
+            number = numbers.setdefault(pack, len(numbers))
+            chunks.append(Chunk(position, offset, length, stored_length, number, digest))
+            position += length
+        packs = tuple(self._packs[pack] for pack in numbers)
+        references = [PackRef(bytes.fromhex(p.parsed_digest.hex), p.size) for p in packs]
+        return packs, ChunkTable(references, chunks)
