@@ -10,7 +10,7 @@ import msgspec
 
 from dsec_layers.erofs import layout
 from dsec_layers.erofs.directories import Row, cut, encode_block
-from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INDEX, INODE, round_up
+from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INDEX, INODE
 from dsec_layers.erofs.planning import MAX_CHUNKS, Extent, chunk_bits, chunk_count, join
 from dsec_layers.erofs.xattrs import body_units, encode_xattrs
 from dsec_layers.errors import InvalidInputError
@@ -43,8 +43,9 @@ def file_body(entry: Entry, extents: Sequence[Extent], device_blocks: int) -> Bo
     if entry.size > layout.MAX_FILE_BYTES:
         raise InvalidInputError(f"{entry.path!r} is larger than {layout.MAX_FILE_BYTES} bytes")
     joined, edges = join(entry.size, extents)
-    if joined and max(_end_block(extent) for extent in joined) > device_blocks:
-        raise ValueError(f"{entry.path!r} lies outside of its device")
+    for extent in joined:
+        if extent.device_offset + extent.length > device_blocks << BLOCK_BITS:
+            raise ValueError(f"{entry.path!r} lies outside of its device")
     bits = chunk_bits(entry.size, edges)
     if chunk_count(entry.size, bits) > MAX_CHUNKS:
         raise ValueError(f"the chunk index of {entry.path!r} is too long: widen its runs")
@@ -97,8 +98,10 @@ def directory_body(entry: Entry, children: list[Row], nid: int, parent: int) -> 
 
 
 def _encode_index(size: int, bits: int, extents: list[Extent]) -> bytes:
-    unit_bits = BLOCK_BITS + bits
     count = chunk_count(size, bits)
+    if count == 1 and extents:  # most files, made fast
+        return INDEX.pack(0, layout.DEVICE_ID, extents[0].device_offset >> BLOCK_BITS)
+    unit_bits = BLOCK_BITS + bits
     parts, chunk = [], 0
     for extent in extents:
         first = extent.file_offset >> unit_bits
@@ -112,10 +115,6 @@ def _encode_index(size: int, bits: int, extents: list[Extent]) -> bytes:
         chunk = end
     parts.append(_HOLE_INDEX * (count - chunk))
     return b"".join(parts)
-
-
-def _end_block(extent: Extent) -> int:
-    return round_up(extent.device_offset + extent.length, BLOCK_SIZE) >> BLOCK_BITS
 
 
 def _padded(block: bytes) -> bytes:
