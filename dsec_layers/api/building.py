@@ -13,8 +13,9 @@ from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.builder import build as builder
 from dsec_layers.builder.events import Progress
-from dsec_layers.builder.request import BuildRequest, Lent, locate
+from dsec_layers.builder.request import BuildRequest, Lent, lend_nothing, locate
 from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Reference
@@ -66,7 +67,7 @@ def build(
         target=options.target,
         epoch=options.epoch_s,
         no_cache=options.no_cache,
-        lent=_lent() if options.host_mirrors else Lent(),
+        lend=_lend if options.host_mirrors else lend_nothing,
     )
     with builder.build(request, parents, on_event) as result:
         target = reference or Reference(result.kind, result.name)
@@ -96,6 +97,7 @@ def _known(parents: Parents, base_digest: str) -> Sequence[KnownLayer]:
     return [KnownLayer(table_of(layer), layer.manifest.packs) for layer in layers]
 
 
-def _lent() -> Lent:
+def _lend(rootfs: Path, folder: Path) -> Lent:
     """What `--host-mirrors` lends."""
-    return Lent()
+    loan = hostmirrors.lend(rootfs, folder)
+    return Lent(tuple(loan.binds), loan.env)

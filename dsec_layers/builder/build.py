@@ -183,7 +183,7 @@ class _Steps:
                 step,
                 folder,
                 lowers,
-                self._request.lent,
+                self._request.lend,
                 lambda data: self._progress(StepOutput(number, data)),
             )
             if finished.status != 0:

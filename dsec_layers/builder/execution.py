@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsec_layers.builder.copying import copy_into
 from dsec_layers.builder.placing import make_directories
-from dsec_layers.builder.request import Lent
+from dsec_layers.builder.request import Lend
 from dsec_layers.builder.selection import Selected
 from dsec_layers.builder.stepcache import WorkFolder, unmount
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
@@ -38,10 +38,12 @@ def run(
     step: RunStep,
     folder: WorkFolder,
     lowers: Sequence[Path],
-    lent: Lent,
+    lend: Lend,
     on_output: Callable[[bytes], None],
 ) -> container.Finished:
     """Carry out a RUN and tell how it ended. Raises what `linux.container.run` raises."""
+    with mount.overlay_view(lowers) if lowers else contextlib.nullcontext(folder.stubs) as view:
+        lent = lend(view, folder.spool / "lent")
     binds = [*lent.binds, *_script_bind(step, folder)]
     mountpoints.make_stubs(folder.stubs, lowers, binds)
     with mounted(folder, lowers) as root:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,20 @@ from dsec_layers.model.runconfig import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What this machine lends to every RUN: it is no input and leaves no trace."""
+    """What this machine lends to a RUN: it is no input and leaves no trace."""
 
     binds: tuple[Bind, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+# Given the root file system of a step and a folder to make and fill, which lasts as long as the
+# step: what is lent to it.
+Lend = Callable[[Path, Path], Lent]
+
+
+def lend_nothing(_rootfs: Path, _folder: Path) -> Lent:
+    """Builds as on a machine without settings of its own."""
+    return Lent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +50,7 @@ class BuildRequest:
     target: str | None = None
     epoch: int | None = None
     no_cache: bool = False
-    lent: Lent = field(default_factory=Lent)
+    lend: Lend = lend_nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def test_nothing_of_the_container_stays(workshop: Workshop) -> None:
     script.write_text("lent")
     lent = Lent((Bind(script, "/opt/lent/file"),), {"LENT": "yes"})
     text = "FROM base/small\nRUN cat /opt/lent/file; echo $LENT; echo > /new\n"
-    built = workshop.build(text, head=WORKSPACE, lent=lent)
+    built = workshop.build(text, head=WORKSPACE, lend=lambda rootfs, folder: lent)
     assert built.output == "lentyes\n"
     assert list(built.entries) == ["", "new"]
     again = workshop.build(text, head=WORKSPACE)
