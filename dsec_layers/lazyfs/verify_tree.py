@@ -16,7 +16,7 @@ from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.erofs.planning import Extent
 from dsec_layers.erofs.reader import ErofsImage
-from dsec_layers.errors import DsecError
+from dsec_layers.errors import BusyError, CorruptError, DsecError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.report import Findings
 from dsec_layers.model import escaping, merge
@@ -46,7 +46,7 @@ def check_layer_tree(
     together by the tree digest in the config. Digests of files that cannot be read are empty.
     """
     with _short_path(folder) as root:
-        source = scan(root, host_bound=True, translate=escaping.from_stored)
+        source = _scan(root, escaping.from_stored)
         difference = first_difference(Tree.of(image.walk()), source.tree)
         if difference:
             findings.problem(difference)
@@ -66,7 +66,7 @@ def check_composed_tree(
     """Compare the overlay at `target` with the trees of its layers, lowest first, laid together."""
     expected = functools.reduce(merge.apply, layers, Tree.of(()))
     with _short_path(target) as root:
-        source = scan(root, host_bound=True, translate=escaping.from_overlay)
+        source = _scan(root, escaping.from_overlay)
         tree = _read_contents(source, findings, progress)
     if not (_is_complete(tree) and _is_complete(expected)):
         findings.problem("some contents cannot be read, so only the other fields are compared")
@@ -94,9 +94,16 @@ def _short_path(folder: Path) -> Iterator[bytes]:
     """Another name of `folder` that leaves room for the longest paths below it."""
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield b"/proc/self/fd/%d" % fd
+        yield b"/proc/self/fd/%d/." % fd
     finally:
         os.close(fd)
+
+
+def _scan(root: bytes, translate: Callable[[Entry], Entry]) -> Source:
+    try:
+        return scan(root, host_bound=True, translate=translate)
+    except BusyError as error:  # nobody writes here, so nothing can have vanished
+        raise CorruptError(f"a folder lists what is not there: {error.message}") from error
 
 
 def _read_contents(source: Source, findings: Findings, progress: Progress) -> Tree:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import blake3
+import msgspec
 import zstandard
 
 from dsec_layers.chunks.frame import chunk_digest, decode_chunk, encode_chunk
@@ -91,11 +92,18 @@ def pack_tree(
         table=_plain(table.encode()),
     )
     manifest = LayerManifest(
-        config=_put(store, canonical.encode(config), CONFIG_TYPE),
+        config=Descriptor.of(b"", CONFIG_TYPE),
         metadata=_put(store, zstandard.compress(out.getvalue()), METADATA_TYPE),
         table=_put(store, zstandard.compress(table.encode()), TABLE_TYPE),
         packs=packs,
     )
+    return store_layer(store, config, manifest)
+
+
+def store_layer(store: Store, config: LayerConfig, manifest: LayerManifest) -> MountLayer:
+    """The layer of the blobs in `manifest` with another config."""
+    config_blob = _put(store, canonical.encode(config), CONFIG_TYPE)
+    manifest = msgspec.structs.replace(manifest, config=config_blob)
     store.put(manifest.descriptor(), manifest.encode())
     return MountLayer(manifest.descriptor(), manifest, config, store, (store.url,))
 

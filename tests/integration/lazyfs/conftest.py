@@ -11,7 +11,7 @@ from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.layers import LocalDevices
-from tests.support.mounts import mounts_below
+from tests.support.leftovers import mounts_below
 
 
 @pytest.fixture

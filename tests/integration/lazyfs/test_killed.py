@@ -15,7 +15,7 @@ from dsec_layers.linux import mount
 from dsec_layers.model.reference import Kind
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.layers import file_tree, pack_tree
-from tests.support.mounts import leftovers, mounts_below
+from tests.support.leftovers import leftovers, mounts_below
 
 pytestmark = [pytest.mark.root, pytest.mark.erofs]
 
