@@ -59,8 +59,8 @@ def run(
 ) -> Finished:
     """Run `command` and wait for its end; nothing of it is left when this returns or raises.
 
-    Its output goes to `on_output`, standard error among it unless `on_error` takes that; without
-    `on_output` both are ours. `folder` holds what the run needs on disk. When `cancelled` is set,
+    Its output goes to `on_output`, standard error among it unless `on_error` takes that (their order
+    is then kept by crun, and roughly by runc); without `on_output` both are ours. `folder` holds what the run needs on disk. When `cancelled` is set,
     from another thread, the container is killed and InterruptedError raised. `by` is the runtime to
     use instead of the first that works.
 
