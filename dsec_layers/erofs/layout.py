@@ -47,6 +47,7 @@ HOLE: Final = 0xFFFFFFFF
 MAX_DEVICE_BLOCKS: Final = 0xFFFFFFFF  # 16 TiB less a block, which would be a hole's number
 
 DIRENT: Final = Struct("<QHBB")  # inode, offset of the name in its block, file type, reserved
+NO_ID: Final = 0xFFFFFFFF  # as owner or group it means none to the kernel, and is shown as another
 MAX_FILE_BYTES: Final = (1 << 63) - 1
 MAX_PATH_BYTES: Final = 4095
 MAX_TARGET_BYTES: Final = 4095

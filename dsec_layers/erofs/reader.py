@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final, Self
-
-import msgspec
+from typing import Final, Self
 
 from dsec_layers.erofs import layout
+from dsec_layers.erofs.census import Census
 from dsec_layers.erofs.directories import decode_block
-from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INODE, SLOT_SIZE, round_up
-from dsec_layers.erofs.planning import MAX_CHUNK_BITS, MAX_CHUNKS, Extent, chunk_count
-from dsec_layers.erofs.xattrs import body_size, decode_xattrs
+from dsec_layers.erofs.inodes import Inode, decode_chunk_bits, decode_extents, decode_inode
+from dsec_layers.erofs.layout import BLOCK_SIZE, INODE, SLOT_SIZE, round_up
+from dsec_layers.erofs.planning import Extent, chunk_count
+from dsec_layers.erofs.xattrs import decode_xattrs
 from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.escaping import ESCAPED_PREFIX, OPAQUE_XATTR, OVERLAY_PREFIX, from_stored
 from dsec_layers.model.tree import Entry, EntryKind
@@ -25,31 +24,6 @@ _KINDS_BY_DIRENT: Final = {
     number: EntryKind(kind) for kind, number in enumerate(layout.DIRENT_TYPES) if number
 }
 _Pending = tuple[bytes, int, int, bool]  # path, inode, inode of the parent, whether to go inside
-
-
-class Inode(msgspec.Struct, frozen=True, gc=False):
-    """An inode as it is stored, so that `kind` is that of the stored form (see model.escaping).
-
-    `value` is the data field: the first block of a directory or link target, the chunk format of a
-    file, the number of a device.
-    """
-
-    nid: int
-    kind: EntryKind
-    mode: int
-    uid: int
-    gid: int
-    mtime_ns: int
-    size: int
-    links: int
-    xattr_bytes: int
-    data_layout: int
-    value: int
-
-    @property
-    def data_offset(self) -> int:
-        """The image offset of what follows the xattrs."""
-        return self.nid * SLOT_SIZE + INODE.size + self.xattr_bytes
 
 
 class ErofsImage:
@@ -98,7 +72,7 @@ class ErofsImage:
 
     def walk(self) -> Iterator[Entry]:
         """All entries in the order of a tree, hard links in groups numbered by first appearance."""
-        census = _Census(len(self._view))
+        census = Census(len(self._view))
         pending = [(b"", self.root_nid, self.root_nid, True)]
         yield self._entry(b"", self.inode(self.root_nid), 0)
         while pending:
@@ -113,34 +87,7 @@ class ErofsImage:
 
     def inode(self, nid: int) -> Inode:
         """The inode with number `nid`."""
-        (
-            i_format, xattr_units, mode, _, size, value, _, uid, gid, seconds, nanoseconds, links
-        ) = self._unpack(INODE, nid * SLOT_SIZE)  # fmt: skip
-        kind = layout.KINDS_BY_MODE.get(mode & 0o170000)
-        data_layout = i_format >> 1
-        if (
-            kind is None
-            or not i_format & layout.INODE_EXTENDED
-            or not _fits(kind, size, data_layout)
-        ):
-            raise CorruptError(f"inode {nid} of the EROFS image is malformed")
-        mtime_ns = seconds * 10**9 + nanoseconds
-        if nanoseconds >= 10**9 or not -(1 << 63) <= mtime_ns < 1 << 63:
-            raise CorruptError(f"inode {nid} of the EROFS image has an impossible time")
-        xattr_bytes = body_size(xattr_units)
-        return Inode(
-            nid,
-            kind,
-            mode & 0o7777,
-            uid,
-            gid,
-            mtime_ns,
-            size,
-            links,
-            xattr_bytes,
-            data_layout,
-            value,
-        )
+        return decode_inode(nid, self._bytes(nid * SLOT_SIZE, INODE.size))
 
     def lookup(self, path: bytes) -> Inode:
         """The inode at `path`; symlinks are not followed. Raises NotFoundError."""
@@ -181,23 +128,9 @@ class ErofsImage:
         """`extents` of the inode of a file."""
         if not inode.size:
             return []
-        bits = inode.value ^ layout.CHUNK_INDEXES
-        if bits > MAX_CHUNK_BITS or chunk_count(inode.size, bits) > MAX_CHUNKS:
-            raise CorruptError(f"inode {inode.nid} of the EROFS image has a bad chunk format")
-        count, unit = chunk_count(inode.size, bits), BLOCK_SIZE << bits
-        index = self._bytes(
-            round_up(inode.data_offset, layout.INDEX.size), count * layout.INDEX.size
-        )
-        extents: list[Extent] = []
-        for number, (_, device, block) in enumerate(layout.INDEX.iter_unpack(index)):
-            if block == layout.HOLE:
-                continue
-            start = number * unit
-            length = min(unit, inode.size - start)
-            if device != layout.DEVICE_ID or block - (-length >> BLOCK_BITS) > self.device_blocks:
-                raise CorruptError(f"inode {inode.nid} of the EROFS image leaves its device")
-            _append(extents, Extent(start, block << BLOCK_BITS, length))
-        return extents
+        length = chunk_count(inode.size, decode_chunk_bits(inode)) * layout.INDEX.size
+        index = self._bytes(round_up(inode.data_offset, layout.INDEX.size), length)
+        return decode_extents(inode, index, self.device_blocks)
 
     def read_directory(self, inode: Inode) -> list[tuple[bytes, int, EntryKind]]:
         """The children of a directory as (name, inode number, stored kind), sorted by name."""
@@ -307,52 +240,6 @@ class ErofsImage:
             raise CorruptError("the EROFS image points behind its end")
         return bytes(self._view[offset : offset + length])
 
-    def _unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
-        if offset + form.size > len(self._view):
-            raise CorruptError("the EROFS image points behind its end")
-        return form.unpack_from(self._view, offset)
-
-
-class _Census:
-    """Counts what a walk meets, so that loops, doubles and bombs end it."""
-
-    def __init__(self, image_bytes: int) -> None:
-        self._directory_bytes_left = image_bytes
-        self._directories: set[int] = set()
-        self._links_left: dict[int, int] = {}
-        self._groups: dict[int, int] = {}
-
-    def add_directory(self, inode: Inode) -> None:
-        """Raises CorruptError for a second visit, or when directories claim too many bytes."""
-        self._directory_bytes_left -= inode.size
-        if inode.nid in self._directories or self._directory_bytes_left < 0:
-            raise CorruptError("directories of the EROFS image overlap or form a loop")
-        self._directories.add(inode.nid)
-
-    def link_group(self, inode: Inode) -> int:
-        """The link group of one more name of `inode`. Raises CorruptError when it has too many."""
-        if inode.kind is EntryKind.DIRECTORY:
-            return 0
-        left = self._links_left.get(inode.nid, inode.links)
-        if left == 0:
-            raise CorruptError(f"inode {inode.nid} of the EROFS image has more names than links")
-        self._links_left[inode.nid] = left - 1
-        return self._groups.setdefault(inode.nid, len(self._groups) + 1) if inode.links > 1 else 0
-
-    def check(self, inode_count: int) -> None:
-        """Raises CorruptError when inodes or names are missing at the end."""
-        found = len(self._directories) + len(self._links_left)
-        if found != inode_count or any(self._links_left.values()):
-            raise CorruptError("names or inodes of the EROFS image are missing")
-
-
-def _fits(kind: EntryKind, size: int, data_layout: int) -> bool:
-    if kind is EntryKind.DIRECTORY or kind is EntryKind.SYMLINK:
-        return data_layout in (layout.LAYOUT_PLAIN, layout.LAYOUT_INLINE)
-    if kind is EntryKind.FILE and size:
-        return data_layout == layout.LAYOUT_CHUNKED and size <= layout.MAX_FILE_BYTES
-    return data_layout == layout.LAYOUT_PLAIN and size == 0
-
 
 def _kind(file_type: int) -> EntryKind:
     kind = _KINDS_BY_DIRENT.get(file_type)
@@ -361,15 +248,3 @@ def _kind(file_type: int) -> EntryKind:
             f"a directory of the EROFS image has an entry of unknown type {file_type}"
         )
     return kind
-
-
-def _append(extents: list[Extent], extent: Extent) -> None:
-    if extents:
-        last = extents[-1]
-        if (
-            last.file_offset + last.length == extent.file_offset
-            and last.device_offset + last.length == extent.device_offset
-        ):
-            extent = Extent(last.file_offset, last.device_offset, last.length + extent.length)
-            extents.pop()
-    extents.append(extent)

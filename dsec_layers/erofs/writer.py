@@ -177,6 +177,8 @@ class _Inodes:
 
     def encode(self, number: int, entry: Entry, body: Body, next_block: int) -> bytes:
         """The inode and all that follows it; its blocks, if it has any, begin at `next_block`."""
+        if entry.uid == layout.NO_ID or entry.gid == layout.NO_ID:
+            raise InvalidInputError(f"the owner or group of {entry.path!r} is no valid id")
         seconds, nanoseconds = divmod(entry.mtime_ns, 10**9)
         try:
             inode = INODE.pack(

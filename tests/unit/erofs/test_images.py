@@ -143,7 +143,7 @@ def test_times_and_ids_at_their_limits() -> None:
     times = [-(2**63), -1, -(10**9), 0, 2**32 * 10**9, 2**63 - 1]
     tree = Tree.of(
         [
-            replace(FILE, path=b"%d" % n, mtime_ns=time, uid=2**32 - 1, gid=2**32 - 2, mode=0o7777)
+            replace(FILE, path=b"%d" % n, mtime_ns=time, uid=2**32 - 2, gid=2**32 - 2, mode=0o7777)
             for n, time in enumerate(times)
         ]
     )
@@ -206,6 +206,7 @@ def test_the_device_has_a_limit() -> None:
         Entry(path=b"bad", kind=EntryKind.CHAR, major=4096),
         Entry(path=b"bad", kind=EntryKind.BLOCK, minor=2**20),
         replace(FILE, path=b"bad", uid=2**32),
+        replace(FILE, path=b"bad", gid=2**32 - 1),
         replace(FILE, path=b"bad", mtime_ns=2**63 * 10**9),
         replace(FILE, path=b"bad", size=2**64),
         replace(FILE, path=b"bad", xattrs=((b"trusted.overlay." + b"n" * 232, b""),)),
