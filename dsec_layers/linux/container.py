@@ -59,10 +59,10 @@ def run(
 ) -> Finished:
     """Run `command` and wait for its end; nothing of it is left when this returns or raises.
 
-    Its output goes to `on_output`, standard error among it unless `on_error` takes that (their order
-    is then kept by crun, and roughly by runc); without `on_output` both are ours. `folder` holds what the run needs on disk. When `cancelled` is set,
-    from another thread, the container is killed and InterruptedError raised. `by` is the runtime to
-    use instead of the first that works.
+    Its output goes to `on_output`, standard error among it unless `on_error` takes that (crun keeps
+    their order, runc roughly); without `on_output` both are ours. `folder` holds what the run needs
+    on disk. When `cancelled` is set, from another thread, the container is killed and
+    InterruptedError raised. `by` is the runtime to use instead of the first that works.
 
     Like a shell, this gives status 127 for a program that does not exist and 126 for one that
     cannot be run. Raises CapabilityMissingError without an OCI runtime, InvalidInputError for an

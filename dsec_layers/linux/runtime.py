@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,10 @@ _ENDS_WITH_US = (
 # crun refuses a mix of cgroup v1 and v2 that has controllers on both. In its own mount namespace it
 # sees v1 only.
 _HIDE_V2 = ("sh", "-c", 'umount /sys/fs/cgroup/unified && exec "$0" "$@"')
+
+_CGROUP_PATIENCE_S = 2.0
+_CGROUP_POLL_S = 0.005
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +169,25 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the empty cgroups that a killed runtime left of the container `name`."""
-    for point in mount.mount_points():
-        if point.filesystem in ("cgroup", "cgroup2"):
-            with contextlib.suppress(OSError):
-                Path(point.target, name).rmdir()
+    """Remove the cgroups that a killed runtime left of the container `name`.
+
+    The kernel lets go of a cgroup a moment after its last process has ended.
+    """
+    points = (it.target for it in mount.mount_points() if it.filesystem in ("cgroup", "cgroup2"))
+    left = [path for point in points if (path := Path(point, name)).is_dir()]
+    give_up = time.monotonic() + _CGROUP_PATIENCE_S
+    while left := [path for path in left if not _removed(path)]:
+        if time.monotonic() > give_up:
+            _log.warning("cannot remove %s", ", ".join(map(str, left)))
+            return
+        time.sleep(_CGROUP_POLL_S)
+
+
+def _removed(cgroup: Path) -> bool:
+    try:
+        cgroup.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
