@@ -18,7 +18,7 @@ from dsec_layers.builder.layerfile import Layerfile, parse
 from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
 from dsec_layers.builder.plan import Plan, StagePlan, make_plan
 from dsec_layers.builder.request import BuildRequest, BuildResult, find_epoch, read_ignore_rules
-from dsec_layers.builder.scope import AMBIENT_ARGUMENTS
+from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE
 from dsec_layers.builder.selection import Origin, Selected, content_digest, refuse_archives, select
 from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.stepmaking import Options
@@ -49,7 +49,8 @@ def build(
     """
     epoch = find_epoch(request)
     layerfile = _read(request.layerfile)
-    options = Options(request.args, epoch, request.kind, request.name, request.target)
+    args = dict(request.args) if epoch is None else {**request.args, EPOCH_VARIABLE: str(epoch)}
+    options = Options(args, epoch, request.kind, request.name, request.target)
     plan = make_plan(layerfile, options, layers.resolve, name=str(request.layerfile))
     context = Origin(request.context.absolute(), "the context", read_ignore_rules(request))
     with contextlib.ExitStack() as stack:
@@ -249,8 +250,8 @@ def _base_digest(plan: Plan) -> str:
 
 def _inputs(request: BuildRequest, plan: Plan, copied: list[str]) -> dict[str, str]:
     """What the layer was made from, for its provenance; nothing that differs between machines."""
-    given = {name for name in request.args if name not in AMBIENT_ARGUMENTS}
-    inputs = {f"arg:{name}": request.args[name] for name in sorted(given)}
+    given = set(request.args) - AMBIENT_ARGUMENTS - {EPOCH_VARIABLE}
+    inputs = {f"arg:{name}": request.args[name] for name in given}
     layers = [stage.layer for stage in plan.stages if stage.layer]
     inputs |= {f"layer:{layer.reference}": str(layer.digest) for layer in layers}
     if copied:

@@ -1,7 +1,6 @@
-"""What each instruction of a Layerfile says, checked for form and not yet expanded.
+"""Reading instructions: raw ones are checked for their form and given a meaning.
 
-`interpret` turns raw instructions into these values. Whatever it does not know it refuses by name,
-with the line.
+Whatever is not known is refused by name, with its line.
 """
 
 from __future__ import annotations
@@ -9,117 +8,28 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsec_layers.builder.layerfile import HereDoc, Instruction, Layerfile, heredoc_words
+from dsec_layers.builder.meanings import (
+    Arg,
+    Cmd,
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    From,
+    Label,
+    Layer,
+    Meaning,
+    Run,
+    Shell,
+    User,
+    Workdir,
+)
 from dsec_layers.builder.words import Flag, parse_json_list, parse_pairs, split_words, take_flags
 from dsec_layers.errors import InvalidInputError
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """`LAYER <kind> <name>`."""
-
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class From:
-    """`FROM <parent> [AS <name>]`; the name is in lower case."""
-
-    parent: str
-    name: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Arg:
-    """`ARG <name>[=<default>] ...`."""
-
-    pairs: tuple[tuple[str, str | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Env:
-    """`ENV <name>=<value> ...`."""
-
-    pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """`LABEL <name>=<value> ...`."""
-
-    pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command: the words of the exec form, or one word (and its here-documents) for the shell."""
-
-    words: tuple[str, ...]
-    for_shell: bool
-    heredocs: tuple[HereDoc, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """`RUN`; `network` is host or none."""
-
-    command: Command
-    network: str
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer."""
-
-    sources: tuple[str, ...]
-    inline: tuple[HereDoc, ...]
-    destination: str
-    origin: str | None
-    chown: str | None
-    chmod: str | None
-    extracts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Workdir:
-    """`WORKDIR <path>`."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """`USER <user>[:<group>]`."""
-
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """`SHELL ["program", "argument"]`."""
-
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cmd:
-    """`CMD`."""
-
-    command: Command
-
-
-@dataclass(frozen=True, slots=True)
-class Entrypoint:
-    """`ENTRYPOINT`."""
-
-    command: Command
-
-
-Meaning = Layer | From | Arg | Env | Label | Run | Copy | Workdir | User | Shell | Cmd | Entrypoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +50,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_COMMIT = re.compile(r"(git@|git://|https?://|ftp://)")
+_REMOTE = re.compile(r"(git@|git://|https?://|ftp://)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +203,12 @@ def _copy(given: _Text) -> Copy:
 def _add(given: _Text) -> Copy:
     copy = _copy(given)
     for source in copy.sources:
-        if _COMMIT.match(source):
+        if _REMOTE.match(source):
             raise InvalidInputError(
                 f"the remote source {source} is not supported",
                 hint="fetch it in a RUN step, or beforehand into the context and COPY it",
             )
-    return Copy(
-        copy.sources, copy.inline, copy.destination, None, copy.chown, copy.chmod, extracts=True
-    )
+    return replace(copy, extracts=True)
 
 
 def _workdir(given: _Text) -> Workdir:

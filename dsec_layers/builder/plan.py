@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dsec_layers.builder.instructions import Arg, Copy, Run, Statement, Workdir, interpret
+from dsec_layers.builder.instructions import Statement, interpret
 from dsec_layers.builder.layerfile import Instruction, Layerfile
 from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.meanings import Arg, Copy, Run, Workdir
 from dsec_layers.builder.scope import (
     AMBIENT_ARGUMENTS,
     EPOCH_VARIABLE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import Final
 import msgspec
 
 from dsec_layers.builder.expand import expand
-from dsec_layers.builder.instructions import (
+from dsec_layers.builder.meanings import (
     Arg,
     Cmd,
     Command,
@@ -23,9 +22,10 @@ from dsec_layers.builder.instructions import (
     User,
     Workdir,
 )
+from dsec_layers.linux.machine import oci_architecture
+from dsec_layers.linux.ocispec import DEFAULT_PATH
 from dsec_layers.model.runconfig import RunConfig
 
-DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_SHELL: Final = ("/bin/sh", "-c")
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 # Arguments that a RUN sees without an ARG line and that do not count as inputs.
@@ -34,13 +34,11 @@ AMBIENT_ARGUMENTS: Final = frozenset(
     for name in ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
     for variant in (name, name.upper())
 )
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def platform_arguments() -> dict[str, str]:
     """The arguments that tell of the machine, as a Dockerfile names them."""
-    machine = platform.machine()
-    architecture = _ARCHITECTURES.get(machine, machine)
+    architecture = oci_architecture()
     values = {
         "PLATFORM": f"linux/{architecture}",
         "OS": "linux",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsec_layers.builder.instructions import Arg, Copy, From, Layer, Statement
+from dsec_layers.builder.instructions import Statement
 from dsec_layers.builder.layerfile import Instruction
+from dsec_layers.builder.meanings import Arg, Copy, From, Layer
 from dsec_layers.errors import InvalidInputError
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dsec_layers.builder.expand import expand_heredoc
-from dsec_layers.builder.instructions import Copy, Run
 from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
 from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.meanings import Copy, Run
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
 from dsec_layers.builder.steps import SCRIPT_DIRECTORY, CopyStep, InlineFile, RunStep, Script
 from dsec_layers.errors import InvalidInputError

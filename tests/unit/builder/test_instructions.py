@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsec_layers.builder.instructions import (
+from dsec_layers.builder.instructions import interpret
+from dsec_layers.builder.layerfile import parse
+from dsec_layers.builder.meanings import (
     Arg,
     Cmd,
     Command,
@@ -17,9 +19,7 @@ from dsec_layers.builder.instructions import (
     Shell,
     User,
     Workdir,
-    interpret,
 )
-from dsec_layers.builder.layerfile import parse
 from dsec_layers.errors import InvalidInputError
 
 

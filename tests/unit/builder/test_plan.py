@@ -7,10 +7,10 @@ import pytest
 from dsec_layers.builder.layerfile import parse
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.plan import Plan, StagePlan, make_plan
-from dsec_layers.builder.scope import DEFAULT_PATH
 from dsec_layers.builder.stepmaking import Options
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
 from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.linux.ocispec import DEFAULT_PATH
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig

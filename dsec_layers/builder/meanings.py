@@ -1,0 +1,112 @@
+"""What each instruction of a Layerfile says: values not yet expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsec_layers.builder.layerfile import HereDoc
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`LAYER <kind> <name>`."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """`FROM <parent> [AS <name>]`; the name is in lower case."""
+
+    parent: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """`ARG <name>[=<default>] ...`."""
+
+    pairs: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """`ENV <name>=<value> ...`."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`LABEL <name>=<value> ...`."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the words of the exec form, or one word (and its here-documents) for the shell."""
+
+    words: tuple[str, ...]
+    for_shell: bool
+    heredocs: tuple[HereDoc, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`RUN`; `network` is host or none."""
+
+    command: Command
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer."""
+
+    sources: tuple[str, ...]
+    inline: tuple[HereDoc, ...]
+    destination: str
+    origin: str | None
+    chown: str | None
+    chmod: str | None
+    extracts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Workdir:
+    """`WORKDIR <path>`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`USER <user>[:<group>]`."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """`SHELL ["program", "argument"]`."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cmd:
+    """`CMD`."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """`ENTRYPOINT`."""
+
+    command: Command
+
+
+Meaning = Layer | From | Arg | Env | Label | Run | Copy | Workdir | User | Shell | Cmd | Entrypoint
