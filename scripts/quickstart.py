@@ -66,7 +66,7 @@ class Quickstart:
         for machine in ("build", "node"):
             if (self.state / machine).exists():
                 self.dsec(machine, "umount", "--all")
-                self.dsec(machine, "daemon", "stop")
+                self.dsec(machine, "daemon", "stop", "--force")
 
     def row(self, step: str, started: float, told: str) -> None:
         """Note one line of the table."""
