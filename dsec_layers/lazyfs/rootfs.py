@@ -128,18 +128,21 @@ class RootfsManager:
         read_only: bool = False,
         upper: Path | None = None,
         extra_lowers: Sequence[Path] = (),
+        on_layers: Callable[[Sequence[Path]], None] = lambda _: None,
         name: str = "",
     ) -> Iterator[Rootfs]:
         """The same for the length of a block, or of this process.
 
         Without `target` one is chosen. An upper of the rootfs's own is gone afterwards, and is
-        never synced to disk.
+        never synced to disk. `on_layers` is called with the folders of the layers, lowest first,
+        when they are mounted and the overlay is not: the moment to fill an extra lower.
         """
         wish = Wish(
             layers=layers,
             read_only=read_only,
             upper=upper,
             extra_lowers=extra_lowers,
+            on_layers=on_layers,
             name=name,
             bound=True,
         )
@@ -202,6 +205,7 @@ class RootfsManager:
             with self._journal.locked():
                 self._journal.put(record)
                 self._mount_layers(record, prepared)
+                wish.on_layers([self._mounts.path(use.hex) for use in record.layers])
                 self._mount_overlay(record, wish.extra_lowers)
                 record = msgspec.structs.replace(record, phase=Phase.MOUNTED)
                 self._journal.put(record)
@@ -267,7 +271,7 @@ class RootfsManager:
             found = [record for record in self._journal.records() if record.target == str(target)]
             if not found:
                 raise NotFoundError(
-                    f"no rootfs is mounted on {target}", hint="dsec-layers ls --mounts lists them"
+                    f"no rootfs is mounted on {target}", hint="`dsec-layers mount` lists them"
                 )
             record = found[0]
             if not record.here:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class Wish:
     """A rootfs of `layers` on `target`; without one, the layers alone.
 
     Without an `upper` a writable rootfs gets one of its own. `bound`: for this process's life.
+    `on_layers` is called with the folders of the mounted layers, before the overlay is.
     """
 
     layers: Sequence[MountLayer]
@@ -28,6 +29,7 @@ class Wish:
     read_only: bool = False
     upper: Path | None = None
     extra_lowers: Sequence[Path] = ()
+    on_layers: Callable[[Sequence[Path]], None] = lambda _: None
     name: str = ""
     bound: bool
     id: str = field(default_factory=_new_id)
