@@ -34,7 +34,7 @@ from dsec_layers.linux.ocispec import Bind, Command, specification
 from dsec_layers.linux.users import find_user
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-_PREFIX = "container-"
+PREFIX = "container-"  # of folders and cgroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def remove_stale(folder: Path) -> None:
     if not folder.is_dir():
         return
     with _locked(folder, fcntl.LOCK_EX):
-        for bundle in folder.glob(f"{_PREFIX}*"):
+        for bundle in folder.glob(f"{PREFIX}*"):
             with contextlib.suppress(BlockingIOError), _locked(bundle, _TRY_LOCK):
                 _discard(bundle)
 
@@ -105,7 +105,7 @@ _TRY_LOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 @contextlib.contextmanager
 def _bundle(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    bundle = folder / f"{_PREFIX}{secrets.token_hex(8)}"
+    bundle = folder / f"{PREFIX}{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         # Shared, so that no reconciliation sees the new folder before it is locked.
         with _locked(folder, fcntl.LOCK_SH):
