@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,8 @@ from dsec_layers.chunks.content import (
     scan_bytes,
 )
 from dsec_layers.chunks.device import DeviceLayout
+from dsec_layers.chunks.packs import Held
+from dsec_layers.chunks.table import Chunk
 from dsec_layers.erofs.planning import Extent, erofs_runs
 from dsec_layers.errors import CorruptError
 from dsec_layers.model.content import Content, Source
@@ -36,11 +38,21 @@ class ContentPacker:
     """Gives every content of a source to a chunker, each distinct one once.
 
     After `run`, `extents` tells by path where each file's data lies on the device (hard links: the
-    first path), and `device_bytes` how long the device is.
+    first path), and `device_bytes` how long the device is. Only files in `borrowed` have no place
+    yet: their contents were found among those that layers below hold.
     """
 
-    def __init__(self, source: Source, chunker: Chunker, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        chunker: Chunker,
+        progress: Progress | None = None,
+        held: Mapping[bytes, Held] | None = None,
+    ) -> None:
+        """`held` are the contents of layers below; see `borrowed`."""
         self.extents: dict[bytes, tuple[Extent, ...]] = {}
+        self.borrowed: list[tuple[Entry, Held]] = []
+        self._held = held or {}
         self._source = source
         self._chunker = chunker
         self._progress = progress
@@ -61,6 +73,21 @@ class ContentPacker:
         self._chunker.flush()
         self._report(0, at_least=0)
         return tree
+
+    def store_again(self, borrowed: Iterable[Entry]) -> None:
+        """Read these files once more and give them places of their own."""
+        self._held = {}
+        for entry in borrowed:
+            self._pack(entry)
+        self._chunker.flush()
+
+    def refer(self, chunk: Chunk, borrowed: Iterable[tuple[Entry, Held]]) -> None:
+        """Append a chunk of another layer to the device, and place files that it holds."""
+        base = self._device.append(chunk.length)
+        for entry, held in borrowed:
+            self.extents[entry.path] = tuple(
+                Extent(at, base + offset, length) for at, offset, length in held.runs
+            )
 
     def _entries(self) -> Iterator[Entry]:
         groups: dict[int, bytes] = {}
@@ -110,10 +137,14 @@ class ContentPacker:
         return scan.digest
 
     def _place(self, scan: Scan, entry: Entry) -> Sequence[Run]:
-        """Give the content its extents; returns the runs to store, none when it has its place."""
+        """Give the content its extents; returns the runs to store, none when it lies somewhere."""
         placed = self._device.find(scan.digest)
         runs: Sequence[Run] = ()
         if placed is None:
+            held = self._held.get(scan.digest)
+            if held is not None:
+                self.borrowed.append((entry, held))
+                return ()
             runs = scan.runs if scan.dense else erofs_runs(entry.size, scan.runs)
             placed = self._device.place(scan.digest, runs)
         self.extents[entry.path] = placed

@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 import blake3
 import zstandard
 
+from dsec_layers.builder.borrowing import held_contents, settle
 from dsec_layers.builder.contents import ContentPacker, Progress
 from dsec_layers.chunks.chunker import Chunker
 from dsec_layers.chunks.constants import MIB, ZSTD_LEVEL
@@ -88,8 +89,10 @@ def pack_layer(
             PackSet(Path(folder), publisher.put_later, known) as packs,
             ChunkPipeline(packs, workers) as pipeline,
         ):
-            contents = ContentPacker(source, Chunker(pipeline.emit), progress)
+            held = held_contents(known)
+            contents = ContentPacker(source, Chunker(pipeline.emit), progress, held)
             tree = contents.run()
+            settle(contents, pipeline, packs)
             tree_digest = tree.digest()
             metadata = _metadata(tree, tree_digest, contents, Path(folder) / "metadata")
             pipeline.drain()

@@ -38,6 +38,12 @@ class DeviceLayout(Generic[E]):
         """Where the content with this digest lies, or None when it has no place yet."""
         return self._placed.get(digest)
 
+    def append(self, length: int) -> int:
+        """Give out whole blocks that no content of this device owns; returns where they begin."""
+        start = self.size_bytes
+        self.size_bytes += length
+        return start
+
     def place(self, digest: bytes, runs: Sequence[Run]) -> tuple[E, ...]:
         """Append a content that has no place yet; each of its `runs` begins at a block boundary."""
         extents = []

@@ -8,8 +8,8 @@ from store to store, for too little, and the chunk is stored again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -22,12 +22,26 @@ from dsec_layers.model.manifest import Descriptor
 Publish = Callable[[Path, Descriptor], None]
 
 
+class Held(NamedTuple):
+    """Where a known layer holds a small content: in one chunk of its table.
+
+    `runs` are (offset in the content, offset in the plain chunk, length), at multiples of 4 KiB.
+    """
+
+    chunk: Chunk
+    runs: tuple[tuple[int, int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class KnownLayer:
-    """A layer whose packs may be referred to: its chunk table and the packs of its manifest."""
+    """A layer whose packs may be referred to: its chunk table and the packs of its manifest.
+
+    `contents` tells by content digest where small contents lie in it, as far as that is known.
+    """
 
     table: ChunkTable
     packs: tuple[Descriptor, ...]
+    contents: Mapping[bytes, Held] = field(default_factory=dict)
 
 
 class _Place(NamedTuple):
@@ -93,6 +107,19 @@ class PackSet:
         else:
             assert stored is not None
             self._defer(digest, length, stored, known)
+
+    def worth_referring(self, chunks: Iterable[bytes]) -> set[bytes]:
+        """Those of these chunks of known layers whose packs give enough, if all of them are used.
+
+        They can be added without their bytes from now on.
+        """
+        wanted = set(chunks)
+        for digest in sorted(wanted - self._places.keys() - self._deferred.keys()):
+            pack, _, stored_length = self._known[digest]
+            if pack in self._lacking:
+                self._lacking[pack] -= stored_length
+        self._lacking = {pack: lack for pack, lack in self._lacking.items() if lack > 0}
+        return {digest for digest in wanted if not self.needs(digest)}
 
     def finish(self) -> tuple[tuple[Descriptor, ...], ChunkTable]:
         """Publish the last pack; returns the layer's packs in order of first use, and its table."""
