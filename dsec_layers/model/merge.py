@@ -9,17 +9,24 @@ An upper tree is a diff. Over a lower tree, its entry at a path
 Both operations agree with what overlayfs shows. They are associative: `apply(a, fold(b, c))` equals
 `apply(apply(a, b), c)`. Hard-link groups of the two sides are never joined; a link to a file of a
 lower layer is made by listing all its names in the upper one, as a copy-up does.
+
+A whiteout that hides nothing is more than idle: in a directory that no lower layer has, or that is
+opaque, the kernel lists its name, though the name cannot be looked up. So `fold` leaves none in
+opaque directories, and `prune` removes those that a given base makes idle.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from dsec_layers.model.content import Content, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
+
+_WHITEOUT: Final = EntryKind.WHITEOUT
 
 
 def apply(lower: Tree, upper: Tree) -> Tree:
@@ -29,7 +36,17 @@ def apply(lower: Tree, upper: Tree) -> Tree:
 
 def fold(lower: Tree, upper: Tree) -> Tree:
     """One diff with the effect of the diff `lower` followed by the diff `upper`, over any tree."""
-    return Tree.of(_stacked(lower, upper).values())
+    return Tree.of(_without_hidden_whiteouts(_stacked(lower, upper)))
+
+
+def prune(diff: Tree, base: Tree) -> Tree:
+    """`diff` without the whiteouts that hide nothing of the whole tree `base`.
+
+    Over `base` it has the same effect. A layer is pruned against what it was built on.
+    """
+    below = base.by_path()
+    needed = (entry for entry in diff if entry.kind is not _WHITEOUT or entry.path in below)
+    return Tree.of(_without_hidden_whiteouts({entry.path: entry for entry in needed}))
 
 
 def apply_sources(lower: Source, upper: Source) -> Source:
@@ -72,6 +89,20 @@ def _stacked(lower: Tree, upper: Tree) -> dict[bytes, Entry]:
     return stacked
 
 
+def _without_hidden_whiteouts(diff: dict[bytes, Entry]) -> Iterator[Entry]:
+    """All but the whiteouts inside of opaque directories."""
+    opaque = {path for path, entry in diff.items() if entry.opaque}
+    for path, entry in diff.items():
+        if entry.kind is not _WHITEOUT or opaque.isdisjoint(_parents(path)):
+            yield entry
+
+
+def _parents(path: bytes) -> Iterator[bytes]:
+    while path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
 def _below(path: bytes, ordered: list[bytes]) -> list[bytes]:
     """The paths of the sorted list that lie inside the directory `path`."""
     if path == b"":
@@ -84,5 +115,5 @@ def _consumed(stacked: dict[bytes, Entry]) -> Iterator[Entry]:
     for entry in stacked.values():
         if entry.opaque:
             yield msgspec.structs.replace(entry, opaque=False)
-        elif entry.kind is not EntryKind.WHITEOUT:
+        elif entry.kind is not _WHITEOUT:
             yield entry
