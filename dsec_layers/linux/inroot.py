@@ -53,10 +53,17 @@ def read_file(root: Path, path: str) -> bytes | None:
         fd = os.open(locate(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(fd, "rb") as file:  # noqa: PTH123 # a descriptor, not a path
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        return file.read(_MAX_BYTES)
+    try:
+        return _read(fd, _MAX_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, limit: int) -> bytes:
+    content = b""
+    while len(content) < limit and (part := os.read(fd, limit - len(content))):
+        content += part
+    return content
 
 
 def _link_target(path: Path) -> str | None:

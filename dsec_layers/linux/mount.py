@@ -9,6 +9,7 @@ here, in-process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -166,8 +167,6 @@ def _unescape(field: bytes) -> str:
 
 
 def _explain(error: OSError, filesystem: str) -> Exception:
-    import errno
-
     if error.errno in (errno.EPERM, errno.EACCES):
         return CapabilityMissingError(
             f"cannot mount {filesystem}: {error}",
