@@ -50,9 +50,7 @@ class LayerMounts:
         """Mount a layer. Raises what mount_erofs raises."""
         target = self.path(hex_digest)
         target.mkdir(parents=True, exist_ok=True)
-        before = _backing_devices()
-        mount.mount_erofs(metadata, target, device=device)
-        names = _backing_devices() - before
+        names = _mount_alone(metadata, target, device)
         _set_read_ahead(names)
         names |= self._living(hex_digest)
         self._link(hex_digest).unlink(missing_ok=True)
@@ -81,6 +79,23 @@ class LayerMounts:
 
     def _link(self, hex_digest: str) -> Path:
         return self._folder / f"{hex_digest}{_SUFFIX}"
+
+
+def _mount_alone(metadata: Path, target: Path, device: Path) -> set[str]:
+    """Mount, and find out the kernel's name for it: the one that is new.
+
+    When somebody else mounts an EROFS at the same time the name is not certain, so it is tried
+    again, a few times. In the end more than one name may be returned.
+    """
+    names: set[str] = set()
+    for last in (False, False, False, True):
+        before = _backing_devices()
+        mount.mount_erofs(metadata, target, device=device)
+        names = _backing_devices() - before
+        if len(names) == 1 or last:
+            break
+        mount.unmount(target, lazy=True)
+    return names
 
 
 def _backing_devices() -> set[str]:

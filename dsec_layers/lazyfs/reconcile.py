@@ -68,7 +68,7 @@ class Janitor:
         """Undo all that has no living owner. With the journal's lock held."""
         self.journal.sweep()
         records = self.journal.records()
-        dead = _dead(records)
+        dead = dead_among(records)
         living = [record for record in records if record not in dead]
         kept = []
         for record in dead:
@@ -126,7 +126,8 @@ def rootfs_mounts() -> set[tuple[str, str]]:
     }
 
 
-def _dead(records: Iterable[Record]) -> list[Record]:
+def dead_among(records: Iterable[Record]) -> list[Record]:
+    """The records whose owner died, or whose mount vanished: theirs is to be undone."""
     boot, namespace = procinfo.boot_id(), procinfo.mount_namespace()
     mounted = rootfs_mounts()
     dead = []

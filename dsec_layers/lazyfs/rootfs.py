@@ -21,13 +21,19 @@ from pathlib import Path
 
 import msgspec
 
-from dsec_layers.errors import BusyError, CorruptError, NoSpaceError, NotFoundError
+from dsec_layers.errors import (
+    BusyError,
+    CapabilityMissingError,
+    CorruptError,
+    NoSpaceError,
+    NotFoundError,
+)
 from dsec_layers.lazyfs import overlay, targets
 from dsec_layers.lazyfs.devices import Device, Devices
 from dsec_layers.lazyfs.journal import LayerUse, Phase, Record
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.metadata import MetadataImages
-from dsec_layers.lazyfs.reconcile import Janitor, Reconciled, removing
+from dsec_layers.lazyfs.reconcile import Janitor, Reconciled, dead_among, removing
 from dsec_layers.lazyfs.wish import Wish
 from dsec_layers.model.digest import Digest
 
@@ -175,15 +181,20 @@ class RootfsManager:
         self._trace("removing")
         try:
             self._janitor.undo(removing(original, keep_upper=keep_upper), lazy=lazy)
-        except BusyError:
+        except (BusyError, CapabilityMissingError):
             with self._journal.locked():
                 self._journal.put(original)
             raise
 
     def list(self) -> tuple[Rootfs, ...]:
         """The rootfs mounts of this node, in order of their mount points."""
-        ready = (record for record in self._journal.records() if record.phase is Phase.MOUNTED)
-        found = (Rootfs.of(record) for record in ready if record.target)
+        records = self._journal.records()
+        dead = dead_among(records)
+        found = [
+            Rootfs.of(record)
+            for record in records
+            if record.target and record.phase is Phase.MOUNTED and record not in dead
+        ]
         return tuple(sorted(found, key=lambda rootfs: rootfs.target))
 
     def reconcile(self) -> Reconciled:
@@ -271,7 +282,8 @@ class RootfsManager:
             found = [record for record in self._journal.records() if record.target == str(target)]
             if not found:
                 raise NotFoundError(
-                    f"no rootfs is mounted on {target}", hint="`dsec-layers mount` lists them"
+                    f"no rootfs is mounted on {target}",
+                    hint="`dsec-layers mount` without arguments lists what is mounted",
                 )
             record = found[0]
             if not record.here:

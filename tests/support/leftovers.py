@@ -1,10 +1,14 @@
-"""What is mounted and what is left below a folder."""
+"""What a rootfs manager leaves behind: mounts, folders, served layers."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
+
+_PATIENCE_S = 60
 
 
 def mounts_below(folder: Path) -> list[str]:
@@ -14,8 +18,20 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def leftovers(home: Path) -> list[str]:
-    """What a rootfs manager has left in `home`, besides its lock and the folders it always has."""
-    usual = {"mounts.lock", "journal", "layers", "rootfs", "empty"}
+    """What there is in `home`, besides the lock, the usual folders and traces of layers."""
     run = home / "run"
-    found = (path.relative_to(run) for path in run.rglob("*"))
-    return sorted(str(path) for path in found if str(path) not in usual)
+    usual = {run / name for name in ("mounts.lock", "journal", "layers", "rootfs", "empty")}
+    found = (path for path in run.rglob("*") if path not in usual)
+    return sorted(str(path.relative_to(run)) for path in found if path.parent != run / "layers")
+
+
+def settle(manager: RootfsManager, home: Path) -> None:
+    """Wait until no unmounted layer lives on.
+
+    Any container that starts somewhere on this machine copies all mounts for a moment.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while any((home / "run/layers").glob("*")):
+        assert time.monotonic() < deadline, "a layer is still in use"
+        time.sleep(0.01)
+        manager.reconcile()

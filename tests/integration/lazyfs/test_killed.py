@@ -15,7 +15,7 @@ from dsec_layers.linux import mount
 from dsec_layers.model.reference import Kind
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.layers import file_tree, pack_tree
-from tests.support.leftovers import leftovers, mounts_below
+from tests.support.leftovers import leftovers, mounts_below, settle
 
 pytestmark = [pytest.mark.root, pytest.mark.erofs]
 
@@ -52,9 +52,10 @@ def other(disk: Path, store: DirectoryStore, layers: list[MountLayer]) -> Other:
     return Other(disk, store, layers)
 
 
-def nothing_is_left(disk: Path) -> bool:
+def nothing_is_left(manager: RootfsManager, disk: Path) -> bool:
     assert mounts_below(disk) == []
     assert leftovers(disk / "home") == []
+    settle(manager, disk / "home")
     assert list((disk / "devices").glob("*")) == []
     assert not (disk / "mnt").exists()
     return True
@@ -68,7 +69,7 @@ def test_killed_while_mounting(
     other.dies(step, action)
     reconciled = manager.reconcile()
     assert reconciled.undone == (str(disk / "mnt"),)
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 @pytest.mark.parametrize("step", ["mounted", *UNDOING])
@@ -77,7 +78,7 @@ def test_killed_while_a_block_ends(
 ) -> None:
     other.dies(step, "bound")
     manager.reconcile()
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 @pytest.mark.parametrize("step", ["removing", *UNDOING])
@@ -86,7 +87,7 @@ def test_killed_while_unmounting(
 ) -> None:
     other.dies(step, "unmount")
     manager.reconcile()
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 @pytest.mark.parametrize("step", [*UNDOING[:2], "swept"])
@@ -96,7 +97,7 @@ def test_killed_while_cleaning_up_after_the_killed(
     other.dies("overlay mounted", "mount")
     other.dies(step, "sweep")
     manager.reconcile()
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def test_the_next_mount_cleans_up_by_itself(
@@ -105,7 +106,7 @@ def test_the_next_mount_cleans_up_by_itself(
     other.dies("overlay mounted", "bound")
     with manager.mounted(layers, disk / "mnt") as rootfs:
         assert (rootfs.target / "a/low").read_bytes() == b"low"
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def test_a_mount_outlives_the_process_that_made_it(
@@ -115,7 +116,7 @@ def test_a_mount_outlives_the_process_that_made_it(
     assert manager.reconcile().undone == ()
     assert (disk / "mnt/a/low").read_bytes() == b"low"
     manager.unmount(disk / "mnt")
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def test_what_a_living_process_uses_stays(manager: RootfsManager, other: Other, disk: Path) -> None:
@@ -130,7 +131,7 @@ def test_what_a_living_process_uses_stays(manager: RootfsManager, other: Other, 
             manager.unmount(disk / "mnt")
         process.kill()
     manager.reconcile()
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def test_a_mount_in_another_namespace_is_left_alone_until_that_is_gone(
@@ -149,7 +150,7 @@ def test_a_mount_in_another_namespace_is_left_alone_until_that_is_gone(
         assert (inside / "high").read_bytes() == b"high"
         process.kill()
     assert manager.reconcile().undone == (str(disk / "mnt"),)
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def reboot(disk: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_reboot_in_the_middle_of_mounting_leaves_nothing(
     other.dies("overlay mounted", "mount")
     reboot(disk)
     manager.reconcile()
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
 
 
 def test_a_rootfs_unmounted_by_hand_is_forgotten(
@@ -193,4 +194,4 @@ def test_a_rootfs_unmounted_by_hand_is_forgotten(
     manager.mount(layers, disk / "mnt")
     mount.unmount(disk / "mnt")
     assert manager.reconcile().undone == (str(disk / "mnt"),)
-    assert nothing_is_left(disk)
+    assert nothing_is_left(manager, disk)
