@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.errors import CorruptError
-from dsec_layers.linux import mount, syscalls
+from dsec_layers.linux import container, mount, syscalls
 from dsec_layers.model import canonical
 
 
@@ -106,16 +106,19 @@ class StepCache:
         upper.parent.mkdir(parents=True, exist_ok=True)
         folder.upper.rename(upper)
         record = _Record(name, key if reproducible else name, title)
-        with _opened(upper) as fd:
-            syscalls.syncfs(fd)
-        if self._write(key, canonical.encode(record), replace=replace):
-            return Result(record.identity, upper)
-        found = self.find(key)
-        if found is None:  # the record there is damaged, or its result was removed
-            self._write(key, canonical.encode(record), replace=True)
-            return Result(record.identity, upper)
-        shutil.rmtree(upper, ignore_errors=True)
-        return found
+        counts = False
+        try:
+            with _opened(upper) as fd:
+                syscalls.syncfs(fd)
+            counts = self._write(key, canonical.encode(record), replace=replace)
+            if not counts and (found := self.find(key)):
+                return found
+            # What stands there is damaged, or its result was removed.
+            counts = counts or self._write(key, canonical.encode(record), replace=True)
+        finally:
+            if not counts:
+                shutil.rmtree(upper, ignore_errors=True)
+        return Result(record.identity, upper)
 
     @contextlib.contextmanager
     def working(self) -> Iterator[WorkFolder]:
@@ -140,7 +143,9 @@ class StepCache:
         with _locked(parent, fcntl.LOCK_EX):
             for path in parent.iterdir():
                 with contextlib.suppress(BlockingIOError), _locked(path, _TRY):
-                    unmount(path / "root")
+                    folder = WorkFolder(path)
+                    unmount(folder.root)
+                    container.remove_stale(folder.spool)
                     shutil.rmtree(path, ignore_errors=True)
 
     def _record(self, key: str) -> Path:

@@ -17,7 +17,7 @@ from dsec_layers.builder.steps import SCRIPT_DIRECTORY, CopyStep, InlineFile, Ru
 from dsec_layers.errors import InvalidInputError
 
 _MODE = re.compile(r"0?[0-7]{1,4}")
-_TITLE_LENGTH: Final = 200
+_TITLE_LENGTH: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ def _mode(text: str) -> int:
 
 
 def make_title(instruction: Instruction) -> str:
-    """The instruction on one line, for people."""
-    title = " ".join(str(instruction).split())
+    """The instruction on one line, for people, with the script that a RUN holds."""
+    script = [heredoc.body for heredoc in instruction.heredocs if instruction.keyword == "RUN"]
+    title = " ".join(" ".join([str(instruction), *script]).split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

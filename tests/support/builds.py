@@ -50,8 +50,8 @@ class FolderLayers:
         layer = self.layers.get(reference.repository)
         if layer is None:
             raise NotFoundError(f"no layer {reference}")
-        digest = self._digest(reference.repository)
-        base = str(self._digest(layer.below)) if layer.below else ""
+        digest = self.digest(reference.repository)
+        base = str(self.digest(layer.below)) if layer.below else ""
         return ParentLayer(reference, digest, Kind(reference.kind), layer.run, layer.run, base)
 
     @contextlib.contextmanager
@@ -63,7 +63,8 @@ class FolderLayers:
             lowers.append(self.layers[found.below].folder)
         yield _Opened(lowers, found)
 
-    def _digest(self, repository: str) -> Digest:
+    def digest(self, repository: str) -> Digest:
+        """The digest that a layer of this repository has."""
         return Digest.sha256(repository.encode())
 
 

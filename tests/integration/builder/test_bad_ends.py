@@ -38,9 +38,10 @@ request = BuildRequest(layerfile=layerfile, context=context, home=home)
 with build(request, FolderLayers({"base/small": FolderLayer(base)}), tell):
     pass
 """
+# A number of our own, so that tests at the same time do not see each other's processes.
+SLEEP = f"sleep {1_000_000 + os.getpid()}"
 ENDLESS = (
-    "FROM base/small\nRUN echo done > /first\n"
-    "RUN sleep 4242 & echo > /half; echo running; sleep 4242\n"
+    f"FROM base/small\nRUN echo done > /first\nRUN {SLEEP} & echo > /half; echo running; {SLEEP}\n"
 )
 
 
@@ -74,7 +75,7 @@ def processes_in(workshop: Workshop) -> list[str]:
             words = path.read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if b"sleep\x004242" in words or os.fsencode(workshop.home) in words:
+        if SLEEP.replace(" ", "\0").encode() in words or os.fsencode(workshop.home) in words:
             found.append(words.decode())
     return [words for words in found if SCRIPT not in words]
 
@@ -96,7 +97,7 @@ def test_an_interrupted_build_leaves_nothing(
     assert processes_in(workshop) == []
     assert mounts_in(workshop) == []
     assert workshop.leftovers() == []
-    again = workshop.build(ENDLESS.replace("sleep 4242", "true"))
+    again = workshop.build(ENDLESS.replace(SLEEP, "true"))
     assert again.cached == [True, False]
 
 
@@ -107,7 +108,7 @@ def test_a_killed_build_is_swept_by_the_next(
     running.communicate(timeout=20)
     left = workshop.leftovers()
     assert left
-    again = workshop.build(ENDLESS.replace("sleep 4242", "true"))
+    again = workshop.build(ENDLESS.replace(SLEEP, "true"))
     assert again.cached == [True, False]
     assert mounts_in(workshop) == []
     assert workshop.leftovers() == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from dsec_layers.builder.stepcache import StepCache
+from dsec_layers.linux import syscalls
 from dsec_layers.model.tree import Tree
 from tests.support.builds import Built, FolderLayers, Workshop
 
@@ -180,6 +182,20 @@ def test_of_two_builds_of_a_step_one_counts(tmp_path: Path) -> None:
     assert first == second == cache.find("k")
     assert [path.name for path in first.upper.iterdir()] == ["one"]
     assert len(list((tmp_path / "results").iterdir())) == 1
+
+
+def test_a_result_that_cannot_be_made_durable_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(syscalls, "syncfs", fail)
+    cache = StepCache(tmp_path)
+    with cache.working() as folder, pytest.raises(OSError, match="full"):
+        cache.publish("k", folder, title="t", reproducible=True, replace=False)
+    assert cache.find("k") is None
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_a_replaced_result_stays_for_those_who_use_it(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsec_layers.builder.build import build
 from dsec_layers.builder.events import StepDone, StepOutput, StepStarted
 from dsec_layers.builder.request import Lent
-from dsec_layers.errors import BuildError, InvalidInputError
+from dsec_layers.errors import BuildError, InvalidInputError, NotFoundError
 from dsec_layers.linux.ocispec import Bind
 from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.model.tree import EntryKind
@@ -62,7 +63,7 @@ def test_a_layer_on_one_of_its_kind_stands_for_both(workshop: Workshop) -> None:
     }
     assert built.entries["w/gone"].kind is EntryKind.WHITEOUT
     assert built.result.run == RunConfig(env={"W": "2", "KEEP": "k"}, cmd=("low",))
-    assert built.result.base_digest == str(workshop.layers._digest("base/small"))
+    assert built.result.base_digest == str(workshop.layers.digest("base/small"))
 
 
 def test_what_a_command_sees(workshop: Workshop) -> None:
@@ -154,6 +155,13 @@ def test_a_command_that_fails(workshop: Workshop) -> None:
 def test_other_bad_ends(workshop: Workshop, line: str, message: str) -> None:
     with pytest.raises(BuildError, match=f"step 1/1 .*{message}"):
         workshop.build(f"FROM base/small\n{line}\n")
+
+
+def test_a_layerfile_that_is_not_there(workshop: Workshop) -> None:
+    request = workshop.request("FROM base/small\n")
+    request.layerfile.unlink()
+    with pytest.raises(NotFoundError, match="no Layerfile at"), build(request, workshop.layers):
+        pass
 
 
 def test_an_unknown_user(workshop: Workshop) -> None:

@@ -32,13 +32,16 @@ def resolve(reference: Reference) -> ParentLayer:
     return ParentLayer(reference, digest, reference.kind, run, run, base)
 
 
-def plan_of(text: str, *, head: str = "LAYER base x\n", **options: object) -> Plan:
-    return make_plan(parse((head + text).encode(), name="L"), Options(**options), resolve)  # type: ignore[arg-type]
+HEAD = "LAYER base x\n"
+
+
+def plan_of(text: str, head: str = HEAD, **options: object) -> Plan:
+    chosen = Options(**options)  # type: ignore[arg-type]
+    return make_plan(parse((head + text).encode(), name="L"), chosen, resolve)
 
 
 def stage(text: str, **options: object) -> StagePlan:
-    head = "LAYER base x\n"
-    return make_plan(parse((head + text).encode(), name="L"), Options(**options), resolve).target  # type: ignore[arg-type]
+    return plan_of(text, HEAD, **options).target
 
 
 def runs(text: str, args: Mapping[str, str] | None = None) -> list[dict[str, str]]:
@@ -345,4 +348,6 @@ def test_layers_of_the_own_kind_may_stand_below() -> None:
 def test_titles_are_one_short_line() -> None:
     step = run_step(f"FROM base/plain\nRUN a \\\n   b {'c' * 300}\n")
     assert step.title.startswith("RUN a b ccc")
-    assert len(step.title) == 200
+    assert len(step.title) == 120
+    scripted = run_step("FROM base/plain\nRUN <<EOF\nset -e\n  make\nEOF\n")
+    assert scripted.title == "RUN <<EOF set -e make"
