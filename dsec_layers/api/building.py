@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from dsec_layers.api.contents import table_of
+from dsec_layers.api import contents
 from dsec_layers.api.parents import Parents
 from dsec_layers.api.publishing import publish
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.builder import build as builder
+from dsec_layers.builder.borrowing import copied_up
 from dsec_layers.builder.events import Progress
-from dsec_layers.builder.request import BuildRequest, Lent, lend_nothing, locate
+from dsec_layers.builder.request import BuildRequest, BuildResult, Lent, lend_nothing, locate
 from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
-from dsec_layers.model.reference import Reference
+from dsec_layers.model.reference import Kind, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +87,31 @@ def build(
                 base=result.base_digest,
                 source_date_epoch=result.epoch,
             ),
-            known=_known(parents, result.base_digest),
+            known=_known(bench, parents, result),
             workers=options.workers,
             progress=on_bytes,
         )
 
 
-def _known(parents: Parents, base_digest: str) -> Sequence[KnownLayer]:
-    """The layers below, whose chunks need not be stored again."""
-    if not base_digest:
+def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[KnownLayer]:
+    """The layers below, whose chunks need not be stored again.
+
+    A base holds all that lies below it, so its small files meet in the same groups again; those of
+    the others are looked for one by one.
+    """
+    if not result.base_digest:
         return ()
-    layers = parents.stack(base_digest).layers
-    return [KnownLayer(table_of(layer), layer.manifest.packs) for layer in layers]
+    layers = parents.stack(result.base_digest).layers
+    if result.kind is Kind.BASE:
+        return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
+    return [_with_contents(bench, layer, result.source) for layer in layers]
+
+
+def _with_contents(bench: Workbench, layer: MountLayer, source: Source) -> KnownLayer:
+    table = contents.table_of(layer)
+    with contents.opened(bench, [layer]) as (image,):
+        held = copied_up(source, image, table, partial(contents.read_chunk, layer))
+    return KnownLayer(table, layer.manifest.packs, held)
 
 
 def _lend(rootfs: Path, folder: Path) -> Lent:

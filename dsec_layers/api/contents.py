@@ -6,12 +6,14 @@ Our own reader over the metadata, chunks from a store.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.frame import decode_chunk
-from dsec_layers.chunks.table import ChunkTable
+from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -38,27 +40,49 @@ def opened(bench: Workbench, layers: Sequence[MountLayer]) -> Iterator[tuple[Ero
 
 def composed_tree(images: Sequence[ErofsImage]) -> Tree:
     """What a mount of the layers shows; content digests are not known."""
-    return reduce(merge.apply, (Tree.of(image.walk()) for image in images))
+    return reduce(merge.apply, (Tree.of(image.walk()) for image in images), Tree.of([]))
 
 
 def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
     """The layer (its index, lowest is 0) that gives `path` in the composition, and the entry.
 
-    Symlinks on the way and at the end are followed, inside the tree. Raises NotFoundError.
+    As the kernel does in a chroot: symlinks on the way and at the end are followed, and `..` leaves
+    the directory that has been reached. Raises NotFoundError.
     """
-    shown = path
-    for _ in range(_MAX_LINKS):
-        index, entry, rest = _walk(images, path, shown)
-        if entry.kind is not EntryKind.SYMLINK:
-            return index, entry
-        target = images[index].readlink(entry.path)
-        path = _joined(entry.parent, target, rest)
-    raise NotFoundError(f"too many symbolic links: /{_text(shown)}")
+    places = [_root(images)]
+    todo = deque(_names(path))
+    links = 0
+    while todo:
+        name = todo.popleft()
+        if places[-1].entry.kind is not EntryKind.DIRECTORY:
+            at = _text(places[-1].entry.path)
+            raise NotFoundError(f"no such path: /{_text(path)}: /{at} is not a directory")
+        if name == b"..":
+            places = places[:-1] or places
+            continue
+        place = _child(images, places[-1], name, path)
+        if place.entry.kind is not EntryKind.SYMLINK:
+            places.append(place)
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise NotFoundError(f"too many symbolic links: /{_text(path)}")
+        if place.entry.target.startswith(b"/"):
+            places = places[:1]
+        todo.extendleft(reversed(_names(place.entry.target)))
+    return places[-1].index, places[-1].entry
 
 
 def table_of(layer: MountLayer) -> ChunkTable:
     """The chunk table of a layer. Raises CorruptError, NotFoundError or StoreError."""
     return decode_table(layer.blobs.read(layer.manifest.table), layer.config.table)
+
+
+def read_chunk(layer: MountLayer, chunk: Chunk) -> bytes:
+    """The plain bytes of a chunk of a layer. Raises CorruptError, NotFoundError or StoreError."""
+    pack = layer.manifest.packs[chunk.pack]
+    stored = layer.blobs.read(pack, chunk.pack_offset, chunk.stored_length)
+    return decode_chunk(stored, chunk.length, chunk.digest)
 
 
 def read_file(layer: MountLayer, image: ErofsImage, entry: Entry) -> Iterator[bytes]:
@@ -77,70 +101,61 @@ def read_file(layer: MountLayer, image: ErofsImage, entry: Entry) -> Iterator[by
     yield from _zeros(entry.size - position)
 
 
-def _walk(images: Sequence[ErofsImage], path: bytes, shown: bytes) -> tuple[int, Entry, bytes]:
-    """Follow `path` to its end or to the first symlink.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An entry of the composition, the layer that gives it, and those whose directories it is."""
 
-    Returns that and what is left of the path.
-    """
-    names = path.split(b"/") if path else []
-    visible = range(len(images))
-    index, entry = _topmost(images, visible, b"", shown)
-    for depth in range(1, len(names) + 1):
-        visible = _merged(images, visible, entry.path)
-        index, entry = _topmost(images, visible, b"/".join(names[:depth]), shown)
-        if entry.kind is EntryKind.SYMLINK:
-            return index, entry, b"/".join(names[depth:])
-        if entry.kind is not EntryKind.DIRECTORY and depth < len(names):
-            raise NotFoundError(f"/{_text(shown)}: /{_text(entry.path)} is not a directory")
-    return index, entry, b""
+    index: int
+    entry: Entry
+    merged: range
 
 
-def _topmost(
-    images: Sequence[ErofsImage], visible: range, path: bytes, shown: bytes
-) -> tuple[int, Entry]:
-    for index in reversed(visible):
+def _root(images: Sequence[ErofsImage]) -> _Place:
+    root = _topmost(images, range(len(images)), b"")
+    assert root is not None
+    return root
+
+
+def _child(images: Sequence[ErofsImage], parent: _Place, name: bytes, wanted: bytes) -> _Place:
+    path = b"/".join(filter(None, (parent.entry.path, name)))
+    found = _topmost(images, parent.merged, path)
+    if found is None:
+        raise NotFoundError(f"no such path: /{_text(wanted)}", hint="`dsec-layers tree` lists them")
+    return found
+
+
+def _topmost(images: Sequence[ErofsImage], layers: range, path: bytes) -> _Place | None:
+    for index in reversed(layers):
         with contextlib.suppress(NotFoundError):
             entry = images[index].stat(path)
-            if entry.kind is not EntryKind.WHITEOUT:
-                return index, entry
-            break
-    raise NotFoundError(f"no such path: /{_text(shown)}", hint="`dsec-layers tree` lists them")
+            if entry.kind is EntryKind.WHITEOUT:
+                return None
+            return _Place(index, entry, _merged(images, range(layers.start, index + 1), path))
+    return None
 
 
-def _merged(images: Sequence[ErofsImage], visible: range, path: bytes) -> range:
-    """The layers whose directories at `path` are merged.
-
-    Down to the first that hides the others.
-    """
-    for index in reversed(visible):
+def _merged(images: Sequence[ErofsImage], layers: range, path: bytes) -> range:
+    """The layers whose directories at `path` are one: down to the first that hides the others."""
+    for index in reversed(layers):
         try:
             entry = images[index].stat(path)
         except NotFoundError:
             continue
         if entry.kind is not EntryKind.DIRECTORY:
-            return range(index + 1, visible.stop)
+            return range(index + 1, layers.stop)
         if entry.opaque:
-            return range(index, visible.stop)
-    return visible
+            return range(index, layers.stop)
+    return layers
 
 
-def _joined(parent: bytes, target: bytes, rest: bytes) -> bytes:
-    """The path that a symlink in the directory `parent` leads to; `..` stops at the root."""
-    names: list[bytes] = [] if target.startswith(b"/") or not parent else parent.split(b"/")
-    for name in [*target.split(b"/"), *rest.split(b"/")]:
-        if name == b"..":
-            names = names[:-1]
-        elif name not in (b"", b"."):
-            names.append(name)
-    return b"/".join(names)
+def _names(path: bytes) -> list[bytes]:
+    return [name for name in path.split(b"/") if name not in (b"", b".")]
 
 
 def _device(layer: MountLayer, table: ChunkTable, offset: int, length: int) -> Iterator[bytes]:
     for index in table.covering(offset, length):
         chunk = table[index]
-        pack = layer.manifest.packs[chunk.pack]
-        stored = layer.blobs.read(pack, chunk.pack_offset, chunk.stored_length)
-        plain = decode_chunk(stored, chunk.length, chunk.digest)
+        plain = read_chunk(layer, chunk)
         low = max(0, offset - chunk.device_offset)
         yield plain[low : offset + length - chunk.device_offset]
 
