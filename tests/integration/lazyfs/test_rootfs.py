@@ -13,9 +13,11 @@ from dsec_layers.errors import (
     CapabilityMissingError,
     CorruptError,
     InvalidInputError,
+    NoSpaceError,
     NotFoundError,
 )
 from dsec_layers.lazyfs.devices import Device
+from dsec_layers.lazyfs.journal import Journal, Record
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
@@ -364,3 +366,62 @@ def test_an_upper_that_the_kernel_cannot_use_is_explained(
     assert "ext4" in (caught.value.hint or "")
     assert not (disk / "mnt").exists()
     assert leftovers(disk / "home") == []
+
+
+@pytest.mark.parametrize("step", ["claimed", "prepared", "layer mounted", "overlay mounted"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, NoSpaceError("no space left")])
+def test_an_interrupted_or_failing_mount_leaves_nothing(
+    disk: Path,
+    devices: LocalDevices,
+    base: MountLayer,
+    tool: MountLayer,
+    step: str,
+    error: BaseException | type[BaseException],
+) -> None:
+    def trace(reached: str) -> None:
+        if reached == step:
+            raise error
+
+    manager = RootfsManager(disk / "home", devices, trace=trace)
+    with pytest.raises((KeyboardInterrupt, NoSpaceError)):
+        manager.mount([base, tool], disk / "mnt")
+    assert mounts_below(disk) == []
+    assert leftovers(disk / "home") == []
+    assert not (disk / "mnt").exists()
+    settle(manager, disk / "home")
+    assert devices.attached == set()
+
+
+def test_a_full_disk_does_not_hinder_unmounting(
+    manager: RootfsManager, base: MountLayer, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(journal: Journal, record: Record) -> None:
+        raise NoSpaceError(f"no space left to write {record.id}")
+
+    manager.mount([base], disk / "mnt")
+    monkeypatch.setattr(Journal, "put", full)
+    manager.unmount(disk / "mnt")
+    assert mounts_below(disk) == []
+    assert leftovers(disk / "home") == []
+
+
+def test_a_mount_beside_ours_is_not_taken_for_it(
+    manager: RootfsManager, base: MountLayer, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's name of a mount is found by what is new; others mount at the same time."""
+    real, beside = mount.mount_erofs, disk / "beside"
+    beside.mkdir()
+
+    def mount_two(metadata: Path, target: Path, *, device: Path) -> None:
+        real(metadata, target, device=device)
+        if not mount.mounted_at(beside):
+            real(metadata, beside, device=device)
+
+    monkeypatch.setattr(mount, "mount_erofs", mount_two)
+    try:
+        with manager.layer_dirs([base]):
+            (link,) = (disk / "home/run/layers").glob("*.bdi")
+            assert len([point for point in mounts_below(disk) if "layers" in point]) == 1
+            assert len(str(link.readlink()).split("/")) == 2
+    finally:
+        mount.unmount(beside)
