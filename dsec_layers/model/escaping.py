@@ -4,6 +4,8 @@ Overlayfs takes a character device 0:0 for a whiteout, and `trusted.overlay.*` x
 A tree may have both as content. Its stored form is what an EROFS image or an overlay upper holds:
 
 - A whiteout is a character device 0:0; an opaque directory has `trusted.overlay.opaque` = `y`.
+- A directory with whiteouts in it has an empty `trusted.overlay.origin`. Without it, and without
+  such a directory in a lower layer, the kernel lists the names of the whiteouts.
 - A content xattr `trusted.overlay.X` is stored as `trusted.overlay.overlay.X`; overlayfs shows it
   without the escape.
 - A content device 0:0 is stored as an empty file with the same mode, owner, time and xattrs and
@@ -15,16 +17,28 @@ A tree may have both as content. Its stored form is what an EROFS image or an ov
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
 
-from dsec_layers.model.tree import Entry, EntryKind
+from dsec_layers.model.tree import Entry, EntryKind, Tree
 
 OVERLAY_PREFIX: Final = b"trusted.overlay."
 ESCAPED_PREFIX: Final = b"trusted.overlay.overlay."
 OPAQUE_XATTR: Final = b"trusted.overlay.opaque"
 MARKER_XATTR: Final = b"trusted.overlay.whiteout"
+ORIGIN_XATTR: Final = b"trusted.overlay.origin"
+
+
+def stored_entries(tree: Tree) -> Iterator[Entry]:
+    """The stored form of a whole tree, in its order."""
+    with_whiteouts = {entry.parent for entry in tree if entry.kind is EntryKind.WHITEOUT}
+    for entry in tree:
+        stored = to_stored(entry)
+        if entry.path in with_whiteouts and entry.kind is EntryKind.DIRECTORY:
+            stored = replace(stored, xattrs=tuple(sorted((*stored.xattrs, (ORIGIN_XATTR, b"")))))
+        yield stored
 
 
 def to_stored(entry: Entry) -> Entry:

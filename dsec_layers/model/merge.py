@@ -10,9 +10,8 @@ Both operations agree with what overlayfs shows. They are associative: `apply(a,
 `apply(apply(a, b), c)`. Hard-link groups of the two sides are never joined; a link to a file of a
 lower layer is made by listing all its names in the upper one, as a copy-up does.
 
-A whiteout that hides nothing is more than idle: in a directory that no lower layer has, or that is
-opaque, the kernel lists its name, though the name cannot be looked up. So `fold` leaves none in
-opaque directories, and `prune` removes those that a given base makes idle.
+A whiteout may hide nothing, and then only tells the name of a file that once was there: `fold`
+leaves none in opaque directories, and `prune` removes those that are idle over a given base.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import mount
 from dsec_layers.model.content import Source
-from dsec_layers.model.escaping import to_stored
-from dsec_layers.model.merge import apply, apply_sources, fold, prune
+from dsec_layers.model.escaping import stored_entries, to_stored
+from dsec_layers.model.merge import apply, apply_sources, fold
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from dsec_layers.sources.directory import walk
 from dsec_layers.sources.upper import walk_upper
@@ -233,9 +233,7 @@ def store(entry: Entry, data: bytes, root: Path) -> None:
 def store_diff(tree: Tree, data: Contents, upper: Path) -> None:
     """Put a diff on a disk in the form that the kernel understands."""
     upper.mkdir()
-    stored = Tree.of(
-        msgspec.structs.replace(to_stored(entry), link_group=entry.link_group) for entry in tree
-    )
+    stored = Tree.of(stored_entries(tree))
     empty = {entry.path: b"" for entry in stored if entry.kind is EntryKind.FILE}
     materialise(stored, {**empty, **data}, upper)
 
@@ -246,8 +244,7 @@ def test_a_real_overlay_shows_what_the_model_computes(
     tmp_path: Path, lower: tuple[Tree, Contents], data: st.DataObject
 ) -> None:
     """Random trees as lower and upper directory of a kernel mount."""
-    changes, upper_data = data.draw(changes_of(lower[0]))
-    upper = prune(changes, lower[0]), upper_data  # the kernel lists whiteouts of nothing
+    upper = data.draw(changes_of(lower[0]))
     folder = fresh(tmp_path)
     store_diff(*lower, folder / "lower")
     store_diff(*upper, folder / "upper")
@@ -287,14 +284,12 @@ def changes_of(draw: st.DrawFn, lower: Tree) -> tuple[Tree, Contents]:
         if path in out or len(path) > 3800:
             continue
         parents = [path[:at] for at in range(len(path)) if path[at : at + 1] == b"/"]
+        if any(parent in out and out[parent].kind is not EntryKind.DIRECTORY for parent in parents):
+            continue
         for parent in parents:
             like = known.get(parent)
             mode = like.mode if like and like.kind is EntryKind.DIRECTORY else 0o755
             out.setdefault(parent, Entry(path=parent, kind=EntryKind.DIRECTORY, mode=mode))
-        if any(out[parent].kind is not EntryKind.DIRECTORY for parent in parents):
-            continue
-        if any(other.startswith(path + b"/") for other in out):
-            continue
         out[path] = msgspec.structs.replace(entry, path=path)
         if entry.kind is EntryKind.FILE:
             out_data[path] = data[entry.path]
@@ -322,6 +317,22 @@ def test_two_uppers_folded_show_what_both_show(tmp_path: Path) -> None:
     folded = fold(first, second)
     assert without_times(apply(base, folded)) == without_times(shown)
     assert without_times(apply(apply(base, first), second)) == without_times(shown)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize("writable", [False, True])
+def test_whiteouts_of_nothing_are_not_listed(tmp_path: Path, opaque: bool, writable: bool) -> None:
+    """A layer may lie over another base than the one it was built on."""
+    layer = Tree.of(
+        [
+            Entry(path=b"d", kind=EntryKind.DIRECTORY, mode=0o755, opaque=opaque),
+            Entry(path=b"d/file", kind=EntryKind.FIFO),
+            Entry(path=b"d/nothing", kind=EntryKind.WHITEOUT),
+        ]
+    )
+    store_diff(layer, {}, tmp_path / "lower")
+    with overlay(tmp_path, writable=writable) as mounted:
+        assert os.listdir(mounted.root / "d") == ["file"]
 
 
 def test_devices_made_in_a_sandbox_are_content(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from dsec_layers.model.escaping import from_overlay, from_stored, to_stored
+from dsec_layers.model.escaping import from_overlay, from_stored, stored_entries, to_stored
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.trees import Contents, trees
 
@@ -70,6 +70,22 @@ def test_what_an_overlay_shows_has_lost_one_level() -> None:
     shown = replace(EMPTY, digest=b"d" * 32, xattrs=((MARKER, b"y"), (b"user.a", b"b")))
     assert from_overlay(shown) == replace(NULL, xattrs=((b"user.a", b"b"),))
     assert from_overlay(replace(shown, size=1)) == replace(shown, size=1)
+
+
+@given(trees())
+def test_a_whole_tree_comes_back(drawn: tuple[Tree, Contents]) -> None:
+    tree = Tree.of(replace(entry, digest=b"") for entry in drawn[0])
+    assert tuple(from_stored(entry) for entry in stored_entries(tree)) == tree.entries
+
+
+def test_directories_with_whiteouts_are_marked_for_the_kernel() -> None:
+    directory = Entry(path=b"d", kind=EntryKind.DIRECTORY)
+    inside = Entry(path=b"d/w", kind=EntryKind.WHITEOUT)
+    other = Entry(path=b"e", kind=EntryKind.DIRECTORY)
+    stored = {
+        entry.path: entry.xattrs for entry in stored_entries(Tree.of([directory, inside, other]))
+    }
+    assert stored == {b"": (), b"d": ((b"trusted.overlay.origin", b""),), b"d/w": (), b"e": ()}
 
 
 def test_marks_of_overlayfs_itself_are_dropped() -> None:

@@ -164,7 +164,7 @@ def test_contents_come_from_the_side_that_won() -> None:
 
 
 def test_no_whiteout_is_left_in_an_opaque_directory() -> None:
-    """The kernel would list its name."""
+    """It would tell the name of a file that is gone."""
     lower = tree(d(b"o", opaque=True), f(b"o/d/x"), f(b"o/y"), white(b"z"))
     folded = fold(lower, tree(white(b"o/d/x"), white(b"o/y"), white(b"o/none")))
     assert folded == tree(d(b"o", opaque=True), d(b"o/d"), white(b"z"))
