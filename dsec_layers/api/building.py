@@ -99,9 +99,9 @@ def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[
     A base holds all that lies below it, so its small files meet in the same groups again; those of
     the others are looked for one by one.
     """
-    if not result.base_digest:
+    if not result.parent_digest:
         return ()
-    layers = parents.stack(result.base_digest).layers
+    layers = parents.stack(result.parent_digest).layers
     if result.kind is Kind.BASE:
         return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
     return [_with_contents(bench, layer, result.source) for layer in layers]

@@ -49,6 +49,7 @@ def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
     As the kernel does in a chroot: symlinks on the way and at the end are followed, and `..` leaves
     the directory that has been reached. Raises NotFoundError.
     """
+    wanted = _text(b"/".join(_names(path)))
     places = [_root(images)]
     todo = deque(_names(path))
     links = 0
@@ -56,17 +57,17 @@ def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
         name = todo.popleft()
         if places[-1].entry.kind is not EntryKind.DIRECTORY:
             at = _text(places[-1].entry.path)
-            raise NotFoundError(f"no such path: /{_text(path)}: /{at} is not a directory")
+            raise NotFoundError(f"no such path: /{wanted}: /{at} is not a directory")
         if name == b"..":
             places = places[:-1] or places
             continue
-        place = _child(images, places[-1], name, path)
+        place = _child(images, places[-1], name, wanted)
         if place.entry.kind is not EntryKind.SYMLINK:
             places.append(place)
             continue
         links += 1
         if links > _MAX_LINKS:
-            raise NotFoundError(f"too many symbolic links: /{_text(path)}")
+            raise NotFoundError(f"too many symbolic links: /{wanted}")
         if place.entry.target.startswith(b"/"):
             places = places[:1]
         todo.extendleft(reversed(_names(place.entry.target)))
@@ -116,11 +117,11 @@ def _root(images: Sequence[ErofsImage]) -> _Place:
     return root
 
 
-def _child(images: Sequence[ErofsImage], parent: _Place, name: bytes, wanted: bytes) -> _Place:
+def _child(images: Sequence[ErofsImage], parent: _Place, name: bytes, wanted: str) -> _Place:
     path = b"/".join(filter(None, (parent.entry.path, name)))
     found = _topmost(images, parent.merged, path)
     if found is None:
-        raise NotFoundError(f"no such path: /{_text(wanted)}", hint="`dsec-layers tree` lists them")
+        raise NotFoundError(f"no such path: /{wanted}", hint="`dsec-layers tree` lists them")
     return found
 
 

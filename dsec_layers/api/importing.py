@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from dsec_layers.api.publishing import publish
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workfolder import work_folder
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
@@ -48,9 +48,8 @@ def import_(
         raise InvalidInputError(
             f"{reference} is not a base", hint="what is imported is a whole root file system"
         )
-    bench.home.root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="import-", dir=bench.home.root) as spool:
-        tree, run = _read(source, Path(spool), options)
+    with work_folder(bench.home.root, "import") as spool:
+        tree, run = _read(source, spool, options)
         if options.epoch_s is not None:
             tree = clamp_times(tree, options.epoch_s)
         return publish(

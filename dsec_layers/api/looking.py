@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from dsec_layers.api import contents
 from dsec_layers.api.rows import LayerRow, layer_row, sum_row
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import InvalidInputError
+from dsec_layers.errors import DsecError
+from dsec_layers.lazyfs.journal import Journal
+from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.manifest import OCI_INDEX, Descriptor, LayerConfig
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
@@ -17,10 +19,17 @@ from dsec_layers.model.tree import Entry, Tree
 from dsec_layers.registry.prune import Pruned, prune
 
 
-class Listed(LayerRow, frozen=True, kw_only=True):
-    """A tag. `complete` says whether all its data is in the local store, not only its metadata."""
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag and what it names, or the `problem` that keeps it from being read.
 
-    complete: bool
+    `complete` says whether all its data is in the local store, not only its metadata.
+    """
+
+    reference: str
+    digest: str
+    complete: bool = False
+    layer: LayerRow | None = None
+    problem: str | None = None
 
 
 class Inspected(LayerRow, frozen=True, kw_only=True):
@@ -32,32 +41,23 @@ class Inspected(LayerRow, frozen=True, kw_only=True):
 
 
 def list_references(bench: Workbench, kind: Kind | None = None) -> Iterator[Listed]:
-    """The tags of the local store. Raises CorruptError, NotFoundError or StoreError."""
+    """The tags of the local store. Raises CorruptError or StoreError for a broken tag itself."""
     for reference, descriptor in bench.local.tags(kind):
-        row = _row(bench, reference, descriptor)
-        packs = [
-            pack
-            for layer in _layers(bench, descriptor)
-            for pack in bench.layer(layer).manifest.packs
-        ]
-        complete = all(bench.local.has(pack) for pack in packs)
-        yield Listed(**msgspec.structs.asdict(row), complete=complete)
+        try:
+            yield _listed(bench, reference, descriptor)
+        except DsecError as error:  # one damaged layer must not hide all others
+            yield Listed(reference=str(reference), digest=descriptor.digest, problem=error.message)
 
 
 def inspect(bench: Workbench, reference: Reference) -> Inspected:
     """One layer or environment. Raises NotFoundError, CorruptError or StoreError."""
     descriptor = bench.resolve(reference)
-    row = _row(bench, reference, descriptor)
-    layers = tuple(bench.layer(layer) for layer in _layers(bench, descriptor))
-    run = (
-        bench.environment(descriptor).run
-        if descriptor.media_type == OCI_INDEX
-        else layers[0].config.run
-    )
+    layers = _layers(bench, descriptor)
+    is_layer = descriptor.media_type != OCI_INDEX
     blobs = {blob.digest: blob for layer in layers for blob in layer.manifest.blobs}
     return Inspected(
-        **msgspec.structs.asdict(row),
-        run=run,
+        **msgspec.structs.asdict(_row(reference, descriptor, layers)),
+        run=layers[0].config.run if is_layer else bench.environment(descriptor).run,
         blobs=tuple(blobs.values()),
         configs=tuple(layer.config for layer in layers),
     )
@@ -72,48 +72,75 @@ def tree(bench: Workbench, reference: Reference) -> Tree:
         return contents.composed_tree(images)
 
 
+def files(
+    bench: Workbench, reference: Reference, path: str = "/", depth: int | None = None
+) -> list[Entry]:
+    """The entries of that tree at and below `path`, at most `depth` names below it.
+
+    Symlinks in `path` are followed. Raises NotFoundError, CorruptError or StoreError.
+    """
+    with contents.opened(bench, bench.stack(reference).layers) as images:
+        top = contents.find(images, _raw(path))[1].path
+        entries = contents.composed_tree(images)
+    prefix = top + b"/" if top else b""
+    below = [entry for entry in entries if entry.path != top and entry.path.startswith(prefix)]
+    deepest = len(entries) if depth is None else depth
+    return [
+        *(entry for entry in entries if entry.path == top),
+        *(entry for entry in below if entry.path.count(b"/", len(prefix)) < deepest),
+    ]
+
+
 def cat(bench: Workbench, reference: Reference, path: str) -> Iterator[bytes]:
     """The bytes of one file, without a mount; symlinks are followed inside the tree.
 
     Raises NotFoundError, InvalidInputError (not a file), CorruptError or StoreError.
     """
     layers = bench.stack(reference).layers
-    names = [name for name in path.encode("utf-8", "surrogateescape").split(b"/") if name]
-    if b".." in names or b"." in names:
-        raise InvalidInputError(f"{path!r} has . or .. in it", hint="give the path from the root")
     with contents.opened(bench, layers) as images:
-        index, entry = contents.find(images, b"/".join(names))
+        index, entry = contents.find(images, _raw(path))
         yield from contents.read_file(layers[index], images[index], entry)
 
 
-def below(listed: Tree, path: str, depth: int | None) -> Iterator[Entry]:
-    """The entries of a tree at and below `path`, at most `depth` names deep."""
-    top = path.encode("utf-8", "surrogateescape").strip(b"/")
-    for entry in listed:
-        if top and entry.path != top and not entry.path.startswith(top + b"/"):
-            continue
-        rest = entry.path[len(top) :].strip(b"/")
-        if depth is None or (rest.count(b"/") + 1 if rest else 0) <= depth:
-            yield entry
+def remove(bench: Workbench, references: Sequence[Reference]) -> None:
+    """Remove tags; layers stay. Raises NotFoundError, before any is removed if it can."""
+    for reference in references:
+        bench.local.resolve(reference)
+    for reference in references:
+        bench.local.untag(reference)
 
 
-def remove(bench: Workbench, reference: Reference, *, grace_s: float | None = None) -> Pruned:
-    """Remove a tag, and with `grace_s` the blobs that no tag has reached for so long.
+def prune_store(bench: Workbench, grace_s: float) -> Pruned:
+    """Remove the blobs that neither a tag nor a mount has needed for `grace_s`.
 
-    What other tags still reach stays. Raises NotFoundError.
+    Raises CorruptError, NotFoundError or StoreError.
     """
-    bench.local.untag(reference)
-    return prune(bench.local, grace_s=grace_s) if grace_s is not None else Pruned(0, 0)
+    records = Journal(bench.home.run).records()
+    mounted = {f"sha256:{layer.hex}" for record in records for layer in record.layers}
+    return prune(bench.local, grace_s=grace_s, mounted=mounted)
 
 
-def _layers(bench: Workbench, descriptor: Descriptor) -> tuple[Descriptor, ...]:
+def _listed(bench: Workbench, reference: Reference, descriptor: Descriptor) -> Listed:
+    layers = _layers(bench, descriptor)
+    return Listed(
+        reference=str(reference),
+        digest=descriptor.digest,
+        complete=all(bench.local.has(pack) for layer in layers for pack in layer.manifest.packs),
+        layer=_row(reference, descriptor, layers),
+    )
+
+
+def _layers(bench: Workbench, descriptor: Descriptor) -> tuple[MountLayer, ...]:
     if descriptor.media_type == OCI_INDEX:
-        return bench.environment(descriptor).layers
-    return (descriptor,)
+        return tuple(bench.layer(layer) for layer in bench.environment(descriptor).layers)
+    return (bench.layer(descriptor),)
 
 
-def _row(bench: Workbench, reference: Reference, descriptor: Descriptor) -> LayerRow:
-    layers = tuple(bench.layer(layer) for layer in _layers(bench, descriptor))
+def _row(reference: Reference, descriptor: Descriptor, layers: tuple[MountLayer, ...]) -> LayerRow:
     if descriptor.media_type == OCI_INDEX:
         return sum_row(str(reference), descriptor.digest, layers)
     return layer_row(layers[0], str(reference))
+
+
+def _raw(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.errors import BusyError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices
 from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
@@ -20,13 +21,14 @@ from dsec_layers.model.reference import Reference
 
 
 class Mounted(msgspec.Struct, frozen=True):
-    """A mounted environment."""
+    """A mounted environment. `process` is the one with which it ends, as that of a `run`."""
 
     reference: str
     target: str
     read_only: bool
     upper: str | None
     layers: tuple[str, ...]
+    process: int | None
 
 
 def client(bench: Workbench) -> DaemonClient:
@@ -37,10 +39,14 @@ def client(bench: Workbench) -> DaemonClient:
 def manager(bench: Workbench) -> RootfsManager:
     """Mounts and unmounts; starts the daemon when a layer is first mounted.
 
-    Raises CapabilityMissingError when this machine cannot mount layers.
+    Raises CapabilityMissingError when this machine cannot mount layers. That is tried only while no
+    daemon runs: one that does has tried it.
     """
-    require(Capability.ROOT, Capability.FUSE, Capability.EROFS)
-    return RootfsManager(bench.home.root, DaemonDevices(client(bench)))
+    require(Capability.ROOT)
+    daemon = client(bench)
+    if not daemon.running():
+        require(Capability.FUSE, Capability.EROFS)
+    return RootfsManager(bench.home.root, DaemonDevices(daemon))
 
 
 def mount(
@@ -90,6 +96,25 @@ def umount(bench: Workbench, target: Path, *, keep_upper: bool = False, lazy: bo
     manager(bench).unmount(target, keep_upper=keep_upper, lazy=lazy)
 
 
+def umount_all(
+    bench: Workbench, *, keep_upper: bool = False, lazy: bool = False
+) -> tuple[Path, ...]:
+    """Undo every `mount` of this home, and return where they were; a `run` goes on.
+
+    Those in use stay, and the others go: then BusyError is raised.
+    """
+    targets = [Path(each.target) for each in list_mounts(bench) if each.process is None]
+    busy: list[BusyError] = []
+    for target in targets:
+        try:
+            umount(bench, target, keep_upper=keep_upper, lazy=lazy)
+        except BusyError as error:
+            busy.append(error)
+    if busy:
+        raise BusyError("; ".join(error.message for error in busy), hint=busy[0].hint)
+    return tuple(targets)
+
+
 def list_mounts(bench: Workbench) -> list[Mounted]:
     """What is mounted now."""
     return [_mounted(rootfs) for rootfs in manager(bench).list()]
@@ -102,4 +127,5 @@ def _mounted(rootfs: Rootfs) -> Mounted:
         read_only=rootfs.read_only,
         upper=str(rootfs.upper) if rootfs.upper else None,
         layers=tuple(str(digest) for digest in rootfs.layers),
+        process=rootfs.pid if rootfs.bound else None,
     )

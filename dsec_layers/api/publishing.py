@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dsec_layers.api.rows import LayerRow, layer_row
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder.pack import pack_layer
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.lazyfs.layers import MountLayer
@@ -27,20 +28,19 @@ def publish(
     progress: Callable[[int], None] | None = None,
 ) -> LayerRow:
     """Pack `source` as `reference` and tag it when it is whole. Raises as `pack_layer`."""
-    work_dir = bench.home.root / "work"
-    work_dir.mkdir(parents=True, exist_ok=True)
-    packed = pack_layer(
-        source,
-        kind=reference.kind,
-        name=reference.name,
-        store=bench.local,
-        work_dir=work_dir,
-        run=run,
-        provenance=provenance,
-        workers=workers,
-        progress=progress,
-        known=known,
-    )
+    with work_folder(bench.home.root, "pack") as work_dir:
+        packed = pack_layer(
+            source,
+            kind=reference.kind,
+            name=reference.name,
+            store=bench.local,
+            work_dir=work_dir,
+            run=run,
+            provenance=provenance,
+            workers=workers,
+            progress=progress,
+            known=known,
+        )
     descriptor = packed.manifest.descriptor()
     bench.local.tag(reference, descriptor)
     layer = MountLayer(descriptor, packed.manifest, packed.config, bench.local)

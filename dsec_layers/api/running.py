@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsec_layers.api.mounting import manager
+from dsec_layers.api.runtimes import forget_runtime, working_runtime
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import InvalidInputError
-from dsec_layers.linux import container, mountpoints
-from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.api.workfolder import work_folder
+from dsec_layers.errors import DsecError, InvalidInputError
+from dsec_layers.linux import container
+from dsec_layers.linux.mountpoints import make_stubs
 from dsec_layers.linux.ocispec import Bind, Command, Network
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.runconfig import RunConfig
@@ -49,41 +50,46 @@ def run(
     `on_output` the command has our standard output and error. Raises NotFoundError, CorruptError,
     CapabilityMissingError, InvalidInputError, DaemonError, StoreError.
     """
-    require(Capability.OCI)
     stack = bench.stack(reference)
-    bench.check_packs(stack.layers)
     words = command_words(stack.run, argv, options.entrypoint)
     if not words:
         raise InvalidInputError(f"{reference} has no command of its own", hint="give one after --")
+    bench.check_packs(stack.layers)
     rootfs_manager = manager(bench)
     scratch = bench.home.run / "containers"
-    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    runtime = working_runtime(bench.home.run)
     container.remove_stale(scratch)
     with (
-        tempfile.TemporaryDirectory(prefix="stubs-", dir=scratch) as stubs,
-        rootfs_manager.layer_dirs(stack.layers) as directories,
-    ):
-        mountpoints.make_stubs(Path(stubs), tuple(reversed(directories)), options.binds)
-        with rootfs_manager.mounted(
+        work_folder(bench.home.root, "stubs") as stubs,
+        rootfs_manager.mounted(
             stack.layers,
             read_only=options.read_only,
             upper=options.upper,
-            extra_lowers=[Path(stubs)],
+            extra_lowers=[stubs],
+            on_layers=lambda layers: make_stubs(stubs, tuple(reversed(layers)), options.binds),
             name=f"{reference} $ {shlex.join(words)}",
-        ) as rootfs:
-            command = Command(
-                rootfs=rootfs.target,
-                argv=words,
-                env={**stack.run.env, **options.env},
-                cwd=options.workdir or stack.run.workdir or "/",
-                user=options.user or stack.run.user,
-                network=options.network,
-                binds=options.binds,
-                read_only=options.read_only,
-                stdin="inherited" if options.interactive or options.tty else "empty",
-                tty=options.tty,
+        ) as rootfs,
+    ):
+        command = Command(
+            rootfs=rootfs.target,
+            argv=words,
+            env={**stack.run.env, **options.env},
+            cwd=options.workdir or stack.run.workdir or "/",
+            user=options.user or stack.run.user,
+            network=options.network,
+            binds=options.binds,
+            read_only=options.read_only,
+            stdin="inherited" if options.interactive or options.tty else "empty",
+            tty=options.tty,
+        )
+        try:
+            finished = container.run(
+                command, scratch, on_output=on_output, on_error=on_error, by=runtime
             )
-            finished = container.run(command, scratch, on_output=on_output, on_error=on_error)
+        except DsecError:
+            forget_runtime(bench.home.run)
+            raise
     return finished.status
 
 

@@ -15,7 +15,6 @@ from dsec_layers.model.manifest import OCI_INDEX, Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig, merge
 from dsec_layers.registry import layers as stored
-from dsec_layers.registry import transfer
 from dsec_layers.registry.directory import DirectoryStore
 from dsec_layers.registry.failover import Failover
 from dsec_layers.registry.local import Home
@@ -80,6 +79,8 @@ class Workbench:
             return self.local.resolve(reference)
         except NotFoundError as error:
             missing = error
+        from dsec_layers.registry import transfer  # not needed for what is here: a faster start
+
         for store in self.remotes:
             try:
                 copied = transfer.copy(reference, store, self.local, metadata_only=True)

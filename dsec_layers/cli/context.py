@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workbench import Workbench, default_home
 from dsec_layers.cli.output import Output
 from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.registry.directory import DirectoryStore
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -70,12 +73,13 @@ class ReferenceType(click.ParamType[Reference]):
     def shell_complete(
         self, context: click.Context, parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The tags of the local store that start with what was typed."""
-        root = context.find_root()
-        home = root.params.get("home")
+        """The tags of the local store that start with what was typed; nothing is made there."""
+        from click.shell_completion import CompletionItem
+
+        home = context.find_root().params.get("home") or default_home()
         try:
-            bench = Workbench(home) if home else Workbench.default()
-            names = [str(reference) for reference, _ in bench.local.tags()]
+            tags = [reference for reference, _ in DirectoryStore.open(home / "store").tags()]
         except (DsecError, OSError):
             return []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        fitting = [tag for tag in tags if not self.kinds or tag.kind in self.kinds]
+        return [CompletionItem(name) for name in map(str, fitting) if name.startswith(incomplete)]

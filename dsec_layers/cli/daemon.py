@@ -10,7 +10,7 @@ from dsec_layers.cli.output import size, table
 from dsec_layers.errors import NotFoundError
 
 
-@click.group("daemon")
+@click.group("daemon", no_args_is_help=False)
 def daemon() -> None:
     """Look after the lazy file system daemon, which `mount` and `run` start on demand."""
 
@@ -51,7 +51,7 @@ def stop(context: Context, force: bool) -> None:
     """End the daemon. Refused while anything is mounted, unless forced."""
     manager(context.workbench).reconcile()
     stopped = client(context.workbench).stop(force=force)
-    context.output.result({"stopped": stopped}, lambda: None)
+    context.output.result({"stopped": stopped}, lambda: None if stopped else "it did not run")
 
 
 @daemon.command()

@@ -1,22 +1,20 @@
-"""`ls`, `inspect`, `tree`, `cat`, `verify`, `stats` and `rm`."""
+"""`ls`, `inspect`, `tree`, `cat`, `stats` and `rm`."""
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
-import msgspec
-from rich.table import Table
 
 from dsec_layers.api import looking
 from dsec_layers.api import stats as api_stats
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
-from dsec_layers.cli.output import size, table
+from dsec_layers.cli.output import printable, size, table
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.tree import Entry, EntryKind
+from dsec_layers.registry.prune import GRACE_S
 
 _TYPES = {
     EntryKind.DIRECTORY: stat.S_IFDIR,
@@ -42,13 +40,12 @@ def list_(context: Context, kind: str | None) -> None:
 
 @click.command()
 @click.argument("reference", type=ReferenceType())
+@json_option
 @pass_context
 def inspect(context: Context, reference: Reference) -> None:
     """Show everything about a layer or environment but its files, as JSON."""
-    found = looking.inspect(context.workbench, reference)
-    context.output.result(
-        found, lambda: json.dumps(msgspec.to_builtins(found), indent=2, sort_keys=True)
-    )
+    context.output.as_json = True
+    context.output.result(looking.inspect(context.workbench, reference))
 
 
 @click.command()
@@ -59,7 +56,7 @@ def inspect(context: Context, reference: Reference) -> None:
 @pass_context
 def tree(context: Context, reference: Reference, path: str, depth: int | None) -> None:
     """List the files that a mount of REFERENCE shows at and below PATH, without mounting it."""
-    entries = list(looking.below(looking.tree(context.workbench, reference), path, depth))
+    entries = looking.files(context.workbench, reference, path, depth)
     context.output.result(
         [_entry_json(entry) for entry in entries], lambda: "\n".join(map(_entry_text, entries))
     )
@@ -70,10 +67,11 @@ def tree(context: Context, reference: Reference, path: str, depth: int | None) -
 @click.argument("path")
 @pass_context
 def cat(context: Context, reference: Reference, path: str) -> None:
-    """Print one file of REFERENCE, without mounting it."""
+    """Print one file of REFERENCE as it is, without mounting it."""
+    if context.output.as_json:
+        raise click.UsageError("cat prints the bytes of a file, which have no JSON form")
     for piece in looking.cat(context.workbench, reference, path):
         sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
 
 
 @click.command()
@@ -106,36 +104,34 @@ def stats(context: Context) -> None:
 @pass_context
 def remove(context: Context, references: tuple[Reference, ...], prune: bool) -> None:
     """Remove tags from the local store; what other tags reach stays."""
-    from dsec_layers.registry.prune import GRACE_S
-
-    last = references[-1]
-    freed = [
-        looking.remove(context.workbench, each, grace_s=GRACE_S if prune and each == last else None)
-        for each in references
-    ]
+    looking.remove(context.workbench, references)
+    pruned = looking.prune_store(context.workbench, GRACE_S) if prune else None
     context.output.result(
         {
             "removed": [str(each) for each in references],
-            "pruned_bytes": sum(each.bytes for each in freed),
+            "pruned_bytes": pruned.bytes if pruned else 0,
         },
-        lambda: None,
+        lambda: f"{size(pruned.bytes)} of data removed" if pruned else None,
     )
 
 
-def _listing(rows: Iterable[looking.Listed]) -> Table:
+def _listing(rows: Iterable[looking.Listed]) -> str:
     columns = ("REFERENCE", "DIGEST", "ENTRIES", "SIZE", "STORED", "DATA")
-    cells = [
-        (
-            row.reference,
-            row.digest.removeprefix("sha256:")[:12],
-            str(row.entries),
-            size(row.content_bytes),
-            size(row.stored_bytes),
-            "here" if row.complete else "lazy",
-        )
-        for row in rows
-    ]
-    return table(columns, cells, right=columns[2:5])
+    return table(columns, [_listed(row) for row in rows], right=columns[2:5])
+
+
+def _listed(row: looking.Listed) -> Sequence[str]:
+    digest = row.digest.removeprefix("sha256:")[:12]
+    if row.layer is None:
+        return (row.reference, digest, "", "", "", f"damaged: {row.problem}")
+    return (
+        row.reference,
+        digest,
+        str(row.layer.entries),
+        size(row.layer.content_bytes),
+        size(row.layer.stored_bytes),
+        "here" if row.complete else "lazy",
+    )
 
 
 def _entry_text(entry: Entry) -> str:
@@ -160,6 +156,5 @@ def _entry_json(entry: Entry) -> dict[str, object]:
 
 
 def _text(path: bytes) -> str:
-    """Names are bytes; what is no UTF-8 is shown by escapes, as `ls -b` does for control bytes."""
-    text = path.decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    """Names are bytes; what is no UTF-8, or would break the line, is shown by escapes."""
+    return printable(path.decode("utf-8", "backslashreplace"))

@@ -20,11 +20,14 @@ import click
 from dsec_layers import __version__
 from dsec_layers.api.workbench import Workbench, default_home
 from dsec_layers.cli.context import Context, pass_context
-from dsec_layers.errors import CapabilityMissingError, DsecError, NoSpaceError, StoreError
-
-EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
-
+from dsec_layers.errors import (
+    CapabilityMissingError,
+    DsecError,
+    InvalidInputError,
+    NoSpaceError,
+    NotFoundError,
+    StoreError,
+)
 
 # Where each command is; its module is imported when it runs, so that `run` does not wait for what
 # only `build` needs.
@@ -63,6 +66,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
+    no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="dsec-layers")
@@ -122,14 +126,33 @@ def completion(shell: str) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; the codes are those of `docs/errors.md`."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, _interrupt)
     sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
+
+
+class _Interrupted(BaseException):
+    """A signal asks us to end. It is no Exception, so nothing on the way takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Unwind once: a second signal must not break what undoes mounts and removes files."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda *_: None)
+    raise _Interrupted(number)
 
 
 def _guarded(arguments: list[str]) -> int:
     context = Context(Workbench(default_home(), ()))
     try:
-        status = cli.main(arguments, prog_name="dsec-layers", obj=context, standalone_mode=False)
+        given = arguments or ["--help"]
+        status = cli.main(given, prog_name="dsec-layers", obj=context, standalone_mode=False)
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has gone, as `| head` does: end in silence.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,25 +161,30 @@ def _guarded(arguments: list[str]) -> int:
         known = error if isinstance(error, DsecError) else _from_os_error(error)
         context.output.error(known)
         return known.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("interrupted\n")
-        return EXIT_INTERRUPTED
+    except _Interrupted as error:
+        name = signal.Signals(error.number).name
+        context.output.failure("Interrupted", f"ended by {name}", None, 128 + error.number)
+        return 128 + error.number
     except click.ClickException as error:
-        error.show()
+        context.output.failure("UsageError", error.format_message(), _usage(error), error.exit_code)
         return error.exit_code
     return status if isinstance(status, int) else 0
 
 
+def _usage(error: click.ClickException) -> str | None:
+    at = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{at.command_path} --help" if at else None
+
+
 def _from_os_error(error: OSError) -> DsecError:
     where = f"{error.filename}: " if error.filename else ""
+    message = f"{where}{error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpaceError(
-            f"{where}{error.strerror}", hint="free some space, or set --home to another disk"
-        )
+        return NoSpaceError(message, hint="free some space, or set --home to another disk")
     if error.errno in (errno.EPERM, errno.EACCES):
-        return CapabilityMissingError(f"{where}{error.strerror}", hint="run as root")
-    return StoreError(f"{where}{error.strerror or error}")
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(EXIT_TERMINATED)
+        return CapabilityMissingError(message, hint="run as root")
+    if error.errno == errno.ENOENT:
+        return NotFoundError(message)
+    if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return InvalidInputError(message)
+    return StoreError(message)

@@ -46,7 +46,7 @@ def mount(
             rows,
             lambda: table(
                 ("REFERENCE", "TARGET", "MODE"),
-                [(row.reference, row.target, "ro" if row.read_only else "rw") for row in rows],
+                [(row.reference, row.target, _mode(row)) for row in rows],
             ),
         )
         return
@@ -67,11 +67,18 @@ def umount(
     """Unmount TARGET."""
     if (target is None) != everything:
         raise click.UsageError("name one directory, or give --all")
-    mounts = mounting.list_mounts(context.workbench) if target is None else ()
-    targets = [Path(row.target) for row in mounts] if target is None else [target]
-    for each in targets:
-        mounting.umount(context.workbench, each, keep_upper=keep_upper, lazy=lazy)
-    context.output.result([str(each) for each in targets], lambda: None)
+    bench = context.workbench
+    if target is None:
+        targets = mounting.umount_all(bench, keep_upper=keep_upper, lazy=lazy)
+    else:
+        mounting.umount(bench, target, keep_upper=keep_upper, lazy=lazy)
+        targets = (target.resolve(),)
+    context.output.result([str(each) for each in targets])
+
+
+def _mode(row: mounting.Mounted) -> str:
+    mode = "ro" if row.read_only else "rw"
+    return mode if row.process is None else f"{mode}, of process {row.process}"
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -80,7 +87,9 @@ def umount(
 @click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
 @click.option("--workdir", "-w", metavar="DIR", help="Start in this directory.")
 @click.option("--user", "-u", metavar="USER[:GROUP]", help="Run as this user of the environment.")
-@click.option("--entrypoint", metavar="PROGRAM", help="Instead of the environment's own.")
+@click.option(
+    "--entrypoint", metavar="PROGRAM", help="Instead of the environment's own; '' for none."
+)
 @click.option(
     "--network",
     type=click.Choice(["host", "none"]),
@@ -129,7 +138,7 @@ def run(
         env=_variables(env),
         workdir=workdir,
         user=user,
-        entrypoint=[entrypoint] if entrypoint else None,
+        entrypoint=None if entrypoint is None else [entrypoint] if entrypoint else [],
         network="none" if network == "none" else "host",
         read_only=read_only,
         upper=upper,
@@ -141,8 +150,8 @@ def run(
     # With --json standard output belongs to the result: the command's own goes to standard error.
     sink = _to_stderr if context.output.as_json else None
     status = running.run(context.workbench, reference, argv, options, on_output=sink)
-    context.output.result({"status": status}, lambda: None)
-    sys.exit(status)
+    context.output.result({"status": status})
+    click.get_current_context().exit(status)
 
 
 def _variables(given: tuple[str, ...]) -> dict[str, str]:

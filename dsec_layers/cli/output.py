@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dsec_layers.api.rows import LayerRow
-from dsec_layers.errors import DsecError
+from dsec_layers.errors import BuildError, DsecError
 
 
 @dataclass(slots=True)
@@ -28,10 +26,6 @@ class Output:
 
     as_json: bool = False
     progress: str = "auto"
-    out: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True))
-    err: Console = field(
-        default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True)
-    )
 
     @property
     def live(self) -> bool:
@@ -39,29 +33,23 @@ class Output:
 
         On a terminal, unless another form was asked for.
         """
-        return self.progress == "auto" and self.err.is_terminal and not self.as_json
+        return self.progress == "auto" and sys.stderr.isatty() and not self.as_json
 
-    def result(
-        self, value: object, text: Callable[[], Table | Text | str | None] | None = None
-    ) -> None:
+    def result(self, value: object, text: Callable[[], str | None] = lambda: None) -> None:
         """Print the result of a command: `value` as JSON, or what `text` returns."""
         if self.as_json:
-            sys.stdout.write(
-                json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n"
-            )
-            return
-        rendered = text() if text is not None else str(value)
-        if isinstance(rendered, str):
-            sys.stdout.write(rendered + ("" if rendered.endswith("\n") or not rendered else "\n"))
-        elif rendered is not None:
-            self.out.print(rendered)
+            said: str | None = json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True)
+        else:
+            said = text()
+        if said:
+            sys.stdout.write(said if said.endswith("\n") else said + "\n")
 
     def note(self, message: str) -> None:
         """One line about what goes on, for people."""
         if self.progress == "json":
             self.event({"event": "note", "message": message})
         elif self.progress != "quiet":
-            self.err.print(Text(message))
+            sys.stderr.write(message + "\n")
 
     def event(self, event: dict[str, object]) -> None:
         """One progress event as a JSON line on standard error (`--progress json`)."""
@@ -69,32 +57,34 @@ class Output:
         sys.stderr.flush()
 
     def error(self, error: DsecError) -> None:
-        """One line for the error and one for the hint."""
+        """One line for the error and one for the hint; the output of a failed step has its own."""
+        lines = error.message.split("\n") if isinstance(error, BuildError) else [error.message]
+        message = "\n".join(map(printable, lines))
+        self.failure(type(error).__name__, message, error.hint, error.exit_code)
+
+    def failure(self, name: str, message: str, hint: str | None, exit_code: int) -> None:
+        """The same for what is no DsecError, such as a wrong option."""
         if self.as_json or self.progress == "json":
-            self.event(
-                {
-                    "error": type(error).__name__,
-                    "message": error.message,
-                    "hint": error.hint,
-                    "exit_code": error.exit_code,
-                }
-            )
+            self.event({"error": name, "message": message, "hint": hint, "exit_code": exit_code})
             return
-        self.err.print(Text.assemble(("error: ", "bold red"), error.message))
-        if error.hint:
-            self.err.print(Text.assemble(("hint: ", "bold"), error.hint))
+        click.echo(click.style("error: ", "red", bold=True) + message, err=True)
+        if hint:
+            click.echo(click.style("hint: ", bold=True) + printable(hint), err=True)
 
 
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
-) -> Table:
+) -> str:
     """A plain table without borders; columns named in `right` are right-aligned."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+    lines = [tuple(columns), *map(tuple, rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    )
 
 
 def size(size_bytes: int) -> str:
@@ -105,6 +95,16 @@ def size(size_bytes: int) -> str:
             break
         amount /= 1000
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def printable(text: str) -> str:
+    """`text` on one line of a terminal; what could move the cursor is shown by its escape.
+
+    Names from archives and stores may hold anything.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def layer_text(row: LayerRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,13 +21,15 @@ class Meter:
 
     def __init__(self, show: Callable[[int, int | None], None]) -> None:
         self._show = show
+        self._lock = threading.Lock()
         self.done_bytes = 0
         self.total_bytes: int | None = None
 
     def add(self, count_bytes: int) -> None:
         """So many more bytes are done."""
-        self.done_bytes += count_bytes
-        self._show(self.done_bytes, self.total_bytes)
+        with self._lock:
+            self.done_bytes += count_bytes
+            self._show(self.done_bytes, self.total_bytes)
 
     def transfer(self, event: Event) -> None:
         """Follow a push or pull."""
@@ -43,7 +46,7 @@ class Meter:
 def meter(output: Output, title: str) -> Iterator[Meter]:
     """Show the bytes of a piece of work until the block ends."""
     if output.live:
-        with _bar(output, title) as made:
+        with _bar(title) as made:
             yield made
     elif output.progress in ("plain", "json"):
         yield Meter(_lines(output, title))
@@ -52,7 +55,9 @@ def meter(output: Output, title: str) -> Iterator[Meter]:
 
 
 @contextlib.contextmanager
-def _bar(output: Output, title: str) -> Iterator[Meter]:
+def _bar(title: str) -> Iterator[Meter]:
+    """A bar that appears with the first byte: before, the steps of a build are shown."""
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -63,15 +68,23 @@ def _bar(output: Output, title: str) -> Iterator[Meter]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=output.err, transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield Meter(lambda done, total: progress.update(task, completed=done, total=total))
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task(title, total=None)
+
+    def show(done: int, total: int | None) -> None:
+        progress.start()
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield Meter(show)
+    finally:
+        progress.stop()
 
 
 def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:

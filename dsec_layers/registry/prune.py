@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from dsec_layers.errors import DsecError, NotFoundError
 from dsec_layers.model.blobs import Store
+from dsec_layers.model.digest import Digest
+from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import layers
 from dsec_layers.registry.directory import DirectoryStore
 
@@ -22,13 +26,16 @@ class Pruned:
     bytes: int
 
 
-def prune(store: DirectoryStore, *, grace_s: float = GRACE_S) -> Pruned:
+def prune(
+    store: DirectoryStore, *, grace_s: float = GRACE_S, mounted: Collection[str] = ()
+) -> Pruned:
     """Remove the blobs that no tag reaches and nobody put or asked for within `grace_s`.
 
+    `mounted` are digests of layers (their manifests) that are in use though no tag may reach them.
     What cannot be read is taken to be in use: an unreadable manifest or reference ends the run with
     an error before anything is removed. Raises CorruptError, NotFoundError or StoreError.
     """
-    used = _reachable(store)
+    used = _reachable(store) | _needed_by(store, mounted)
     limit = time.time() - grace_s
     removed = removed_bytes = 0
     for blob in store.blobs():
@@ -43,6 +50,17 @@ def prune(store: DirectoryStore, *, grace_s: float = GRACE_S) -> Pruned:
             removed, removed_bytes = removed + 1, removed_bytes + blob.size
     store.remove_stale()
     return Pruned(removed, removed_bytes)
+
+
+def _needed_by(store: DirectoryStore, mounted: Collection[str]) -> set[str]:
+    """The blobs of mounted layers; what is not here is read from elsewhere."""
+    needed = set(mounted)
+    for digest in mounted:
+        reference = Reference(Kind.BASE, "by-digest", "", Digest.parse(digest))
+        with contextlib.suppress(NotFoundError):
+            manifest = layers.load_manifest(store, store.resolve(reference))
+            needed.update(blob.digest for blob in manifest.blobs)
+    return needed
 
 
 def _reachable(store: Store) -> set[str]:
