@@ -28,20 +28,9 @@ class Capability(enum.Enum):
     OCI = "oci"
 
 
+@functools.cache
 def missing(capability: Capability) -> CapabilityMissingError | None:
     """Why this machine lacks `capability` and how to get it, or None. Tried once in a process."""
-    return _missing(capability)
-
-
-def require(*capabilities: Capability) -> None:
-    """Raise the CapabilityMissingError of the first capability that this machine lacks."""
-    for capability in capabilities:
-        if error := missing(capability):
-            raise error
-
-
-@functools.cache
-def _missing(capability: Capability) -> CapabilityMissingError | None:
     try:
         _CHECKS[capability]()
     except CapabilityMissingError as error:
@@ -51,6 +40,13 @@ def _missing(capability: Capability) -> CapabilityMissingError | None:
             f"{capability.value} does not work here: {error}", hint=_HINTS[capability]
         )
     return None
+
+
+def require(*capabilities: Capability) -> None:
+    """Raise the CapabilityMissingError of the first capability that this machine lacks."""
+    for capability in capabilities:
+        if error := missing(capability):
+            raise error
 
 
 def _check_root() -> None:

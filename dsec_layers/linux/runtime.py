@@ -68,7 +68,7 @@ def error_in_log(log: Path) -> str | None:
             entry = json.loads(line)
         except ValueError:
             continue
-        if entry.get("level") in ("error", "fatal"):
+        if isinstance(entry, dict) and entry.get("level") in ("error", "fatal"):
             return str(entry.get("msg", line))
     return None
 
