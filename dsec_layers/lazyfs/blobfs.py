@@ -76,7 +76,6 @@ class BlobFs:
                 (
                     Opcode.RELEASE,
                     Opcode.RELEASEDIR,
-                    Opcode.FLUSH,
                     Opcode.ACCESS,
                     Opcode.DESTROY,
                 ),

@@ -13,6 +13,8 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dsec_layers.errors import BusyError, DaemonError, DsecError
@@ -27,7 +29,9 @@ CACHE_LIMIT_VARIABLE = "DSEC_CACHE_BYTES"
 _log = logging.getLogger(__name__)
 
 
-def main(open_store: OpenStore, argv: Sequence[str] | None = None) -> None:
+def main(
+    open_store: OpenStore, argv: Sequence[str] | None = None, options: Options | None = None
+) -> None:
     """The daemon's command line. `--ready-fd` is for `client.ensure`; without it, the foreground.
 
     The environment variable DSEC_CACHE_BYTES limits the chunk cache.
@@ -36,20 +40,19 @@ def main(open_store: OpenStore, argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int)
     arguments = parser.parse_args(argv)
-    limit = os.environ.get(CACHE_LIMIT_VARIABLE)
-    options = Options(cache_limit_bytes=int(limit) if limit else None)
-    if arguments.ready_fd is None:
-        serve(arguments.home, open_store, options)
-        return
-    detached.leave_parent()
-    _serve_started(arguments.home, open_store, options, arguments.ready_fd)
-
-
-def _serve_started(home: Path, open_store: OpenStore, options: Options, ready_fd: int) -> None:
+    options = options or Options()
+    if limit := os.environ.get(CACHE_LIMIT_VARIABLE):
+        options = replace(options, cache_limit_bytes=int(limit))
+    ready = None
+    if arguments.ready_fd is not None:
+        detached.leave_parent()
+        ready = partial(detached.say, arguments.ready_fd)
     try:
-        serve(home, open_store, options, ready=lambda: detached.say(ready_fd, detached.READY))
+        serve(arguments.home, open_store, options, ready=ready and partial(ready, detached.READY))
     except DsecError as error:
-        detached.say(ready_fd, str(error).encode())
+        if ready is None:
+            raise SystemExit(f"error: {error}") from error
+        ready(str(error).encode())
         raise SystemExit(error.exit_code) from error
 
 
@@ -58,7 +61,7 @@ def serve(
     open_store: OpenStore,
     options: Options | None = None,
     *,
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[], object] | None = None,
 ) -> None:
     """Serve until asked to stop (control socket or SIGTERM), then end the process.
 
@@ -77,8 +80,10 @@ def serve(
     service = Service(paths, open_store, options or Options(), *lent)
     signal.signal(signal.SIGTERM, lambda *_: service.stop.set())
     service.start()
-    ready()
+    if ready is not None:
+        ready()
     service.stop.wait()
+    service.halt()
     _log.info("the daemon stops")
     logging.shutdown()
     os._exit(0)  # without waiting for threads: what they hold unanswered is sent to a successor

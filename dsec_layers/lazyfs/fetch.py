@@ -69,10 +69,13 @@ class Fetcher:
         self._cache = cache
         self._memory = memory
         self._limits = limits
-        self._state = threading.Condition()
+        lock = threading.Lock()
+        self._state = threading.Condition(lock)
+        self._all_ended = threading.Condition(lock)
         self._flights: dict[tuple[tuple[str, ...], bytes], _Flight] = {}
         self._waiting: OrderedDict[tuple[ServedLayer, int], _Flight] = OrderedDict()
         self._streams: dict[ServedLayer, ReadAhead] = {}
+        self._keeping = 0
         self._closed = False
         self._workers = [
             threading.Thread(target=self._work, name=f"fetch-{number}", daemon=True)
@@ -112,6 +115,18 @@ class Fetcher:
         """Drop what is remembered of a layer that is no longer served."""
         with self._state:
             self._streams.pop(layer, None)
+
+    def drain(self) -> None:
+        """Wait until nothing is being fetched or written to the cache."""
+        with self._state:
+            self._all_ended.wait_for(lambda: not self._flights)
+
+    def halt(self) -> None:
+        """Take no more flights, and see what has come into the cache. Who waits waits on."""
+        with self._state:
+            self._closed = True
+            self._state.notify_all()
+            self._all_ended.wait_for(lambda: not self._keeping)
 
     def close(self) -> None:
         """End the workers after what they are doing; who still waits gets StoreError."""
@@ -215,11 +230,17 @@ class Fetcher:
             else:
                 self._fetch_singly(run)
             return
-        fetched = []
-        for flight, frame in zip(run, frames, strict=True):
-            if self._arrive(flight, frame):
-                fetched.append(flight)
-        for flight in fetched:
+        with self._state:
+            self._keeping += 1
+        try:
+            self._keep([pair[0] for pair in zip(run, frames, strict=True) if self._arrive(*pair)])
+        finally:
+            with self._state:
+                self._keeping -= 1
+                self._all_ended.notify_all()
+
+    def _keep(self, flights: Sequence[_Flight]) -> None:
+        for flight in flights:
             kept = self._cache.store(flight.chunk.digest, flight.future.result())
             flight.layer.counters.add(uncached_chunks=not kept)
             self._end(flight)
@@ -230,7 +251,7 @@ class Fetcher:
             with self._state:
                 wanted = flight.wanted
                 if not wanted:
-                    self._flights.pop(flight.key, None)
+                    self._remove(flight)
             if wanted:
                 self._fetch([flight])
 
@@ -272,5 +293,10 @@ class Fetcher:
 
     def _end(self, flight: _Flight) -> None:
         with self._state:
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
+            self._remove(flight)
+
+    def _remove(self, flight: _Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+        if not self._flights:
+            self._all_ended.notify_all()

@@ -138,7 +138,7 @@ class Stats(msgspec.Struct, frozen=True):
     cache: CacheStats
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error on its way to the client."""
 
     kind: str
@@ -151,6 +151,11 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     error: Failure | None = None
 
 
+_ERRORS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, DsecError)
+}
 _requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 
 
@@ -182,6 +187,6 @@ def decode_answer(line: bytes, type_: type[T]) -> T:
     """The result in a line; an error in it is raised as the class it was."""
     answer = canonical.decode(line, _Answer, what="answer of the daemon")
     if answer.error is not None:
-        kind = getattr(errors, answer.error.kind, DaemonError)
+        kind = _ERRORS.get(answer.error.kind, DaemonError)
         raise kind(answer.error.message, hint=answer.error.hint)
     return canonical.decode(bytes(answer.ok), type_, what="answer of the daemon")

@@ -55,9 +55,9 @@ class Service:
         limit = options.cache_limit_bytes or default_limit_bytes(paths.home)
         self._cache = ChunkCache(paths.chunks, limit)
         self._memory = MemoryChunks(options.memory_limit_bytes)
-        fetcher = Fetcher(self._cache, self._memory, options.fetch)
+        self._fetcher = Fetcher(self._cache, self._memory, options.fetch)
         stores = OpenStores(open_store)
-        self._layers = AttachedLayers(paths.run, connection, fetcher, stores, options.retries)
+        self._layers = AttachedLayers(paths.run, connection, self._fetcher, stores, options.retries)
         self._control = ControlSocket(paths.run, self._answer, self._sent)
 
     def start(self) -> None:
@@ -70,6 +70,10 @@ class Service:
         BlobFs(self._fd, self._layers, threads=self._options.fuse_threads).start()
         self._control.start()
         _log.info("generation %d serves %s", self._layers.generation, self._paths.blobs)
+
+    def halt(self) -> None:
+        """Bring to the cache what has been fetched, before the process ends."""
+        self._fetcher.halt()
 
     def _mount(self) -> None:
         """Mount the connection, or take over the mount that it has already.

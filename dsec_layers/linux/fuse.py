@@ -46,6 +46,7 @@ _WANTED: Final = (
 )
 
 _KEEP_CACHE: Final = 1 << 1
+_NO_FLUSH: Final = 1 << 5
 _NOTIFY_RESEND: Final = 7
 
 _HEADER: Final = struct.Struct(
@@ -238,8 +239,12 @@ def encode_attributes(attributes: Attributes, *, valid_s: int) -> bytes:
 
 
 def encode_open() -> bytes:
-    """The answer to OPEN and OPENDIR: no handle, and pages read before stay cached."""
-    return _OPEN.pack(0, _KEEP_CACHE, 0)
+    """The answer to OPEN and OPENDIR: no handle, and pages read before stay cached.
+
+    Closing tells the server nothing: whoever starts a new server may have files open himself, and
+    a fork that closes them must not wait for the server it is about to become.
+    """
+    return _OPEN.pack(0, _KEEP_CACHE | _NO_FLUSH, 0)
 
 
 def decode_read(body: memoryview) -> tuple[int, int]:
