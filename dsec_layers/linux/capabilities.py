@@ -57,7 +57,7 @@ def _check_root() -> None:
 
 
 def _check_overlay() -> None:
-    with tempfile.TemporaryDirectory(prefix="dsec-check-", dir=_SCRATCH) as name:
+    with tempfile.TemporaryDirectory(prefix="dsec-check-", dir=SCRATCH) as name:
         lower, upper, work = (Path(name, part) for part in ("lower", "upper", "work"))
         for part in (lower, upper, work):
             part.mkdir()
@@ -67,7 +67,7 @@ def _check_overlay() -> None:
 
 
 def _check_erofs() -> None:
-    with tempfile.TemporaryDirectory(prefix="dsec-check-", dir=_SCRATCH) as name:
+    with tempfile.TemporaryDirectory(prefix="dsec-check-", dir=SCRATCH) as name:
         image, device = Path(name, "image"), Path(name, "device")
         image.write_bytes(_empty_erofs())
         device.write_bytes(bytes(_BLOCK))
@@ -113,7 +113,7 @@ def _empty_erofs() -> bytes:
 
 
 _BLOCK = 4096
-_SCRATCH = "/var/tmp"  # noqa: S108 # on disk, where tmpfs or overlay would refuse; names are random (mkdtemp)
+SCRATCH = "/var/tmp"  # noqa: S108 # on disk, where tmpfs or overlay would refuse; names are random (mkdtemp)
 _CHECKS: dict[Capability, Callable[[], None]] = {
     Capability.ROOT: _check_root,
     Capability.OVERLAY: _check_overlay,

@@ -92,13 +92,9 @@ def fsconfig_flag(fd: int, key: str) -> None:
 
 
 def fsconfig_create(fd: int) -> None:
-    """fsconfig(2) with FSCONFIG_CMD_CREATE; the kernel's own explanation is added to the error."""
-    try:
-        _check(
-            _libc.syscall(SYS_FSCONFIG, fd, FSCONFIG_CMD_CREATE, None, None, 0), "fsconfig create"
-        )
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: {_context_log(fd)}".rstrip(": ")) from None
+    """fsconfig(2) with FSCONFIG_CMD_CREATE."""
+    result = _libc.syscall(SYS_FSCONFIG, fd, FSCONFIG_CMD_CREATE, None, None, 0)
+    _check(result, "fsconfig create")
 
 
 def fsmount(fd: int, attributes: int = 0) -> int:
@@ -119,7 +115,8 @@ def detached_mount(
 ) -> int:
     """A new mount that is attached nowhere and vanishes when its descriptor is closed.
 
-    An option whose value is None is a flag. Raises OSError with the kernel's own explanation.
+    An option whose value is None is a flag. Raises OSError; what the kernel says beside the error
+    number is part of its message.
     """
     context = fsopen(filesystem)
     try:
@@ -130,6 +127,10 @@ def detached_mount(
                 fsconfig_string(context, key, value)
         fsconfig_create(context)
         return fsmount(context, attributes)
+    except OSError as error:
+        if log := _context_log(context):
+            raise OSError(error.errno, f"{error.strerror}: {log}", error.filename) from None
+        raise
     finally:
         os.close(context)
 
