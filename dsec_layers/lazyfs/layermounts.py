@@ -15,6 +15,7 @@ import contextlib
 import logging
 from pathlib import Path
 
+from dsec_layers.errors import DsecError
 from dsec_layers.linux import mount, procinfo
 
 READ_AHEAD_KIB = 8192  # hides the latency of a remote store, see _set_read_ahead
@@ -47,10 +48,13 @@ class LayerMounts:
         return set()
 
     def mount(self, hex_digest: str, metadata: Path, device: Path) -> None:
-        """Mount a layer. Raises what mount_erofs raises."""
+        """Mount a layer. Raises CapabilityMissingError, or DsecError when the kernel refuses it."""
         target = self.path(hex_digest)
         target.mkdir(parents=True, exist_ok=True)
-        names = _mount_alone(metadata, target, device)
+        try:
+            names = _mount_alone(metadata, target, device)
+        except OSError as error:
+            raise DsecError(f"the kernel does not mount {metadata}: {error}") from error
         _set_read_ahead(names)
         names |= self._living(hex_digest)
         self._link(hex_digest).unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from dsec_layers.errors import (
     BusyError,
     CapabilityMissingError,
     CorruptError,
+    DaemonError,
     NoSpaceError,
     NotFoundError,
 )
@@ -204,7 +205,7 @@ class RootfsManager:
             return self._janitor.sweep()
 
     def _mount(self, wish: Wish) -> Record:
-        targets.check_layers(wish.layers)
+        targets.check_layers(wish.layers, wish.extra_lowers)
         targets.check_lowers(wish.extra_lowers)
         record = self._claim(wish)
         try:
@@ -246,7 +247,13 @@ class RootfsManager:
     def _prepare_layer(self, layer: MountLayer) -> _Prepared:
         metadata = self._images.ensure(layer)
         device = self._devices.attach(layer)
-        status = device.path.stat()
+        try:
+            status = device.path.stat()
+        except OSError as error:
+            raise DaemonError(
+                f"the data of layer {layer} is not served: {error}",
+                hint="`dsec-layers daemon restart` mounts it anew",
+            ) from error
         check_device_size(layer, device, status.st_size, self._images.device_bytes(layer))
         identity = f"{status.st_dev}:{status.st_ino}"
         return _Prepared(layer.digest.hex, metadata, device.path, identity)

@@ -14,13 +14,14 @@ from dsec_layers.linux import mount
 MAX_PATH_BYTES = 255  # what fsconfig(2) takes
 
 
-def check_layers(layers: Sequence[MountLayer]) -> None:
-    """Raises InvalidInputError when these layers cannot be stacked."""
+def check_layers(layers: Sequence[MountLayer], extra_lowers: Sequence[Path]) -> None:
+    """Raises InvalidInputError when these layers and lowers, and one more, cannot be stacked."""
     if not layers:
         raise InvalidInputError("there is no layer to mount")
-    if len(layers) > mount.MAX_OVERLAY_LAYERS - 1:
+    most = mount.MAX_OVERLAY_LAYERS - 1 - len(extra_lowers)
+    if len(layers) > most:
         raise InvalidInputError(
-            f"{len(layers)} layers are too many: the kernel stacks {mount.MAX_OVERLAY_LAYERS}",
+            f"{len(layers)} layers are too many: the kernel stacks {most}",
             hint="fold some layers into one",
         )
     if len({layer.digest for layer in layers}) != len(layers):

@@ -1,5 +1,6 @@
 """The life of a rootfs: mounted, shared, written to, busy, unmounted."""
 
+import errno
 import os
 import subprocess
 import threading
@@ -12,6 +13,8 @@ from dsec_layers.errors import (
     BusyError,
     CapabilityMissingError,
     CorruptError,
+    DaemonError,
+    DsecError,
     InvalidInputError,
     NoSpaceError,
     NotFoundError,
@@ -207,6 +210,8 @@ def test_no_layer_or_one_twice_is_refused(
         with pytest.raises(InvalidInputError):
             manager.mount(layers, disk / "mnt")
     assert not (disk / "mnt").exists()
+    with pytest.raises(InvalidInputError, match="the kernel stacks 0"):
+        manager.mount([base], disk / "mnt", extra_lowers=[disk] * 499)
 
 
 def test_a_target_is_mounted_on_once(
@@ -341,6 +346,33 @@ class ShortDevices(LocalDevices):
 def test_a_short_device_is_refused_before_it_is_mounted(disk: Path, base: MountLayer) -> None:
     manager = RootfsManager(disk / "home", ShortDevices(disk / "devices"))
     with pytest.raises(CorruptError, match="serves"):
+        manager.mount([base], disk / "mnt")
+    assert leftovers(disk / "home") == []
+
+
+class LostDevices(LocalDevices):
+    """Names a device that nobody serves."""
+
+    def attach(self, layer: MountLayer) -> Device:
+        return Device(super().attach(layer).path / "lost", 1 << 40)
+
+
+def test_a_device_that_is_not_served_is_explained(disk: Path, base: MountLayer) -> None:
+    manager = RootfsManager(disk / "home", LostDevices(disk / "devices"))
+    with pytest.raises(DaemonError) as caught:
+        manager.mount([base], disk / "mnt")
+    assert "restart" in (caught.value.hint or "")
+    assert leftovers(disk / "home") == []
+
+
+def test_an_image_that_the_kernel_refuses_is_explained(
+    manager: RootfsManager, base: MountLayer, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(metadata: Path, target: Path, *, device: Path) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument", str(target))
+
+    monkeypatch.setattr(mount, "mount_erofs", refuse)
+    with pytest.raises(DsecError, match=r"the kernel does not mount .*\.erofs"):
         manager.mount([base], disk / "mnt")
     assert leftovers(disk / "home") == []
 
