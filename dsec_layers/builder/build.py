@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,12 @@ import msgspec
 from dsec_layers.builder import execution, keys
 from dsec_layers.builder.events import Progress, StepCached, StepDone, StepOutput, StepStarted
 from dsec_layers.builder.failures import command_failed, explained
+from dsec_layers.builder.folding import (
+    has_whiteouts,
+    one_diff,
+    whole_tree,
+    without_idle_whiteouts,
+)
 from dsec_layers.builder.layerfile import Layerfile, parse
 from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
 from dsec_layers.builder.plan import Plan, StagePlan, make_plan
@@ -27,10 +32,8 @@ from dsec_layers.errors import NotFoundError
 from dsec_layers.linux import mount
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
-from dsec_layers.model.merge import apply_sources, fold_sources
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig, merge
-from dsec_layers.model.tree import Tree
 from dsec_layers.sources.times import clamp_times
 from dsec_layers.sources.upper import walk_upper
 
@@ -64,6 +67,7 @@ def build(
             kind=plan.reference.kind,
             name=plan.reference.name,
             base_digest=_base_digest(plan),
+            parent_digest=str(plan.target.layer.digest) if plan.target.layer else "",
             layerfile_digest=str(layerfile.digest),
             inputs=_inputs(request, plan, steps.copied),
             epoch=epoch,
@@ -219,15 +223,21 @@ class _Steps:
 
 
 def _source(plan: Plan, stage: _Stage, opened: _OpenLayers, epoch: int | None) -> Source:
-    """What the layer holds: the whole tree of a base, else what is added over its base."""
     diffs = [walk_upper(result.upper) for result in stage.results]
-    kind, parent = plan.reference.kind, stage.layer
-    if parent is not None and parent.kind is kind:
-        diffs.insert(0, opened.open(parent).source())
-    if kind is Kind.BASE:
-        source = functools.reduce(apply_sources, diffs, Source(Tree.of([])))
+    if stage.layer is None:
+        source = whole_tree(diffs)
     else:
-        source = functools.reduce(fold_sources, diffs) if diffs else Source(Tree.of([]))
+        # The layer below is only mounted when something of it is needed.
+        is_own_kind = stage.layer.kind is plan.reference.kind
+        if is_own_kind:
+            diffs.insert(0, opened.open(stage.layer).source())
+        if plan.reference.kind is Kind.BASE:
+            source = whole_tree(diffs)
+        else:
+            source = one_diff(diffs)
+            if has_whiteouts(source):
+                lowers = opened.open(stage.layer).lowers
+                source = without_idle_whiteouts(source, lowers[1:] if is_own_kind else lowers)
     return source if epoch is None else clamp_times(source, epoch)
 
 

@@ -58,7 +58,8 @@ class BuildResult:
     """A layer ready to be packed.
 
     For a base `source` is the whole tree, else what is added over the base with the digest
-    `base_digest`. `run` is what the layer asks for itself. `inputs` goes into the provenance.
+    `base_digest`. `parent_digest` names the layer of its FROM line, which is another one when that
+    is no base. `run` is what the layer asks for itself. `inputs` goes into the provenance.
     """
 
     source: Source
@@ -66,6 +67,7 @@ class BuildResult:
     kind: Kind
     name: str
     base_digest: str
+    parent_digest: str
     layerfile_digest: str
     inputs: Mapping[str, str]
     epoch: int | None

@@ -31,10 +31,23 @@ def test_a_base_holds_the_whole_tree(workshop: Workshop) -> None:
 def test_a_workspace_holds_what_it_adds(workshop: Workshop) -> None:
     text = "FROM base/small\nRUN echo hi > /hi; rm /etc/group\nRUN rm /hi; echo more > /etc/more\n"
     built = workshop.build(text, head=WORKSPACE)
-    assert names(built) == ["etc/group", "etc/more", "hi"]
+    assert names(built) == ["etc/group", "etc/more"]
     assert built.entries["etc/group"].kind is EntryKind.WHITEOUT
-    assert built.entries["hi"].kind is EntryKind.WHITEOUT
     assert not built.entries["etc"].opaque
+
+
+def test_what_one_step_makes_and_another_removes_leaves_nothing(workshop: Workshop) -> None:
+    """In a directory of its own overlayfs would list a whiteout as a file."""
+    text = (
+        "FROM base/small\nRUN mkdir /own /tmp/d && touch /own/a /tmp/a /tmp/d/a\n"
+        "RUN rm /own/a /tmp/a /bin/ls; rm -r /tmp/d; rm -r /root; mkdir /root; echo > /root/a\n"
+        "RUN rm /root/a; rm /etc/passwd; mkdir /etc/passwd; echo > /etc/passwd/a\n"
+        "RUN rm /etc/passwd/a\n"
+    )
+    built = workshop.build(text, head=WORKSPACE)
+    assert names(built) == ["bin/ls"]
+    assert built.entries["bin/ls"].kind is EntryKind.WHITEOUT
+    assert built.entries["own"].kind is built.entries["etc/passwd"].kind is EntryKind.DIRECTORY
 
 
 def test_a_replaced_directory_is_opaque(workshop: Workshop) -> None:
@@ -61,9 +74,10 @@ def test_a_layer_on_one_of_its_kind_stands_for_both(workshop: Workshop) -> None:
         "w/old": b"old",
         "w/new": b"new\n",
     }
-    assert built.entries["w/gone"].kind is EntryKind.WHITEOUT
+    assert "w/gone" not in built.entries
     assert built.result.run == RunConfig(env={"W": "2", "KEEP": "k"}, cmd=("low",))
     assert built.result.base_digest == str(workshop.layers.digest("base/small"))
+    assert built.result.parent_digest == str(workshop.layers.digest("workspace/low"))
 
 
 def test_what_a_command_sees(workshop: Workshop) -> None:
