@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,33 +165,34 @@ class TestInterrupted:
             )
         assert not running(marker)
 
-    def test_nothing_outlives_a_killed_caller(
-        self, root: Root, tmp_path: Path, by: runtime.Runtime, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    def test_nothing_outlives_its_caller(
+        self,
+        root: Root,
+        tmp_path: Path,
+        by: runtime.Runtime,
+        number: int,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         marker, folder = f"6{os.getpid()}", tmp_path / "run"
-        caller = subprocess.Popen(
-            [sys.executable, __file__, str(root.path), str(folder), marker, by.program],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[3],
-            env={**os.environ, "PYTHONPATH": "."},
-        )
-        assert caller.stdout is not None
-        with caller.stdout:
-            assert caller.stdout.read(8) == b"started\n"
+        words = sleeper(root, marker).argv
+        with caller(root, folder, by, "plain", *words, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(8) == b"started\n"
             watched = [os.pidfd_open(pid) for pid in running(marker)]
             assert watched
-            caller.kill()
-            caller.wait()
+            (bundle,) = folder.iterdir()
+            process.send_signal(number)
+            process.wait()
             for fd in watched:
                 select.select([fd], [], [])  # until that process has ended
                 os.close(fd)
-            assert caller.stdout.read() == b""
+            assert process.stdout.read() == b""
         assert not running(marker)
-        (left,) = folder.iterdir()
-        monkeypatch.undo()
+        monkeypatch.undo()  # the caller's containers have the usual names
         container.remove_stale(folder)
         assert list(folder.iterdir()) == []
-        assert cgroups(left.name) == []
+        assert cgroups(bundle.name) == []
 
     def test_a_running_container_is_not_stale(self, root: Root, tmp_path: Path) -> None:
         folder = tmp_path / "run"
@@ -281,6 +285,55 @@ class TestWorld:
         container.run(command, tmp_path / "run", on_output=output.append, on_error=error.append)
         assert (b"".join(output), b"".join(error)) == (b"out\n", b"err\n")
 
+    def test_our_input_can_be_inherited(
+        self, root: Root, tmp_path: Path, by: runtime.Runtime
+    ) -> None:
+        with caller(
+            root,
+            tmp_path / "run",
+            by,
+            "plain",
+            "cat",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.communicate(b"line\n" * 10_000)[0] == b"line\n" * 10_000
+        assert process.returncode == 0
+
+    def test_a_terminal_is_handed_on_and_given_back(
+        self, root: Root, tmp_path: Path, by: runtime.Runtime
+    ) -> None:
+        ours, theirs = os.openpty()
+        before = termios.tcgetattr(theirs)
+        script = "test -t 0 && test -t 1 && read x && echo got $x $TERM; exit 4"
+        environment = {"TERM": "not-ours"}
+        with (
+            os.fdopen(ours, "rb+", buffering=0) as terminal,
+            caller(
+                root,
+                tmp_path / "run",
+                by,
+                "tty",
+                "sh",
+                "-c",
+                script,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,
+                environment=environment,
+            ) as process,
+        ):
+            terminal.write(b"input\n")
+            assert process.wait() == 4
+            assert termios.tcgetattr(theirs) == before
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO: the other end is closed
+                while part := terminal.read(1024):
+                    shown += part
+        assert b"got input xterm" in shown
+
     def test_a_tty_that_we_do_not_have_is_refused(self, run: Runner) -> None:
         with pytest.raises(InvalidInputError, match="no terminal"):
             run("true", tty=True)
@@ -368,6 +421,33 @@ class TestTraces:
         assert (lent / "new").read_text() == "x\n"
 
 
+@contextlib.contextmanager
+def caller(
+    root: Root,
+    folder: Path,
+    by: runtime.Runtime,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own that runs one container."""
+    module = "tests.support.container_caller"
+    process: subprocess.Popen[bytes] = subprocess.Popen(
+        [sys.executable, "-m", module, str(root.path), str(folder), by.program, *words],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, **(environment or {})},
+        **options,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
 def sleeper(root: Root, marker: str) -> Command:
     return Command(rootfs=root.path, argv=("sh", "-c", f"sleep {marker} & echo started; wait"))
 
@@ -383,15 +463,3 @@ def running(marker: str) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def _be_the_caller(root: str, folder: str, marker: str, program: str) -> None:
-    """Runs in a process of its own, which the test kills."""
-    working = [it for it in runtime.candidates() if runtime.attempt(it) is None]
-    by = next(it for it in working if it.program == program)
-    command = sleeper(Root(Path(root), Path()), marker)
-    container.run(command, Path(folder), by=by)
-
-
-if __name__ == "__main__":
-    _be_the_caller(*sys.argv[1:])
