@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,21 +23,18 @@ import msgspec
 from dsec_layers.errors import (
     BusyError,
     CapabilityMissingError,
-    CorruptError,
-    DaemonError,
     NoSpaceError,
     NotFoundError,
 )
 from dsec_layers.lazyfs import overlay, targets
-from dsec_layers.lazyfs.devices import Device, Devices
+from dsec_layers.lazyfs.devices import Devices
 from dsec_layers.lazyfs.journal import LayerUse, Phase, Record
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.metadata import MetadataImages
+from dsec_layers.lazyfs.prepared import PreparedLayer, prepare
 from dsec_layers.lazyfs.reconcile import Janitor, Reconciled, dead_among, removing
 from dsec_layers.lazyfs.wish import Wish
 from dsec_layers.model.digest import Digest
-
-_PREPARED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +63,6 @@ class Rootfs:
             bound=record.bound,
             pid=record.owner.pid,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A layer that can be mounted now. `device_identity` tells a device file from its successor."""
-
-    hex: str
-    metadata: Path
-    device: Path
-    device_identity: str
 
 
 class RootfsManager:
@@ -210,7 +196,7 @@ class RootfsManager:
         record = self._claim(wish)
         try:
             self._trace("claimed")
-            prepared = self._prepare(wish.layers)
+            prepared = prepare(wish.layers, self._images, self._devices)
             self._trace("prepared")
             uses = tuple(LayerUse(layer.hex, layer.device_identity) for layer in prepared)
             record = msgspec.structs.replace(record, layers=uses)
@@ -240,25 +226,7 @@ class RootfsManager:
             self._journal.put(record)
         return record
 
-    def _prepare(self, layers: Sequence[MountLayer]) -> tuple[_Prepared, ...]:
-        with ThreadPoolExecutor(min(_PREPARED_AT_ONCE, len(layers))) as pool:
-            return tuple(pool.map(self._prepare_layer, layers))
-
-    def _prepare_layer(self, layer: MountLayer) -> _Prepared:
-        metadata = self._images.ensure(layer)
-        device = self._devices.attach(layer)
-        try:
-            status = device.path.stat()
-        except OSError as error:
-            raise DaemonError(
-                f"the data of layer {layer} is not served: {error}",
-                hint="`dsec-layers daemon restart` mounts it anew",
-            ) from error
-        check_device_size(layer, device, status.st_size, self._images.device_bytes(layer))
-        identity = f"{status.st_dev}:{status.st_ino}"
-        return _Prepared(layer.digest.hex, metadata, device.path, identity)
-
-    def _mount_layers(self, record: Record, prepared: Sequence[_Prepared]) -> None:
+    def _mount_layers(self, record: Record, prepared: Sequence[PreparedLayer]) -> None:
         """A layer mount is used again only while it stands on the device file served today."""
         others = (
             other for other in self._journal.records() if other.here and other.id != record.id
@@ -300,13 +268,3 @@ class RootfsManager:
             with contextlib.suppress(NoSpaceError):  # removing is what frees the disk
                 self._journal.put(removing(record, keep_upper=keep_upper))
         return record
-
-
-def check_device_size(layer: MountLayer, device: Device, file_bytes: int, wanted: int) -> None:
-    """The kernel mounts over a short device and fails later. Raises CorruptError."""
-    served = min(device.size_bytes, file_bytes)
-    if served < wanted:
-        raise CorruptError(
-            f"the device of layer {layer} serves {served} bytes "
-            f"of the {wanted} that its metadata points into"
-        )

@@ -7,6 +7,7 @@ be put right from a good copy is put right and said.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,15 +46,25 @@ def verify_mounted(
     `progress` is told the bytes of each file that was read through a mount. Raises what mounting
     raises besides damage: CapabilityMissingError, DaemonError, NoSpaceError.
     """
-    verifier = _Verifier(home, manager, progress)
-    trees = [verifier.check_layer(layer) for layer in layers]
-    verifier.check_composed(layers, [tree for tree in trees if tree])
+    with contextlib.ExitStack() as held:
+        verifier = _Verifier(home, manager, progress, held)
+        trees = [verifier.check_layer(layer) for layer in layers]
+        verifier.check_composed(layers, [tree for tree in trees if tree])
     return Report(subject, tuple(verifier.recorder.checks))
 
 
 class _Verifier:
-    def __init__(self, home: Path, manager: RootfsManager, progress: Progress) -> None:
+    """Layers stay mounted in `held`, so that their overlay finds what has been read already."""
+
+    def __init__(
+        self,
+        home: Path,
+        manager: RootfsManager,
+        progress: Progress,
+        held: contextlib.ExitStack,
+    ) -> None:
         self.recorder = Recorder()
+        self._held = held
         self._manager = manager
         self._progress = progress
         self._images = MetadataImages(home)
@@ -79,10 +90,8 @@ class _Verifier:
                 check_composed_tree(rootfs.target, trees, findings, self._progress)
 
     def _check_mount(self, layer: MountLayer, table: ChunkTable | None) -> Tree | None:
-        with (
-            self.recorder.check("mounted tree") as findings,
-            self._manager.layer_dirs([layer]) as (folder,),
-            self._images.open(layer.digest) as image,
-        ):
-            return check_layer_tree(layer, folder, image, table, findings, self._progress)
+        with self.recorder.check("mounted tree") as findings:
+            (folder,) = self._held.enter_context(self._manager.layer_dirs([layer]))
+            with self._images.open(layer.digest) as image:
+                return check_layer_tree(layer, folder, image, table, findings, self._progress)
         return None

@@ -258,7 +258,7 @@ def test_a_wrong_byte_of_a_mount_is_found_and_placed(
     flip_bit(device.path, 3 * 4096 + 4096 + 5)
     problems = failed(verify(layer))
     assert problems["mounted tree"].problems == ("b'b' differs from its chunks at byte 4101",)
-    assert "b'b' has the digest" in problems["composed tree"].problems[0]
+    assert set(problems) == {"mounted tree"}
 
 
 def test_a_tree_that_its_config_does_not_name_is_found(
