@@ -84,7 +84,8 @@ def _pump(
             selector.register(ended, selectors.EVENT_READ)
             for stream in sinks:
                 selector.register(stream, selectors.EVENT_READ)
-            while not _step(selector, ended, sinks):
+            patience = None if cancelled is None else _CANCEL_POLL_S
+            while not _step(selector, ended, sinks, patience):
                 if cancelled is not None and cancelled.is_set():
                     raise InterruptedError("the container was cancelled")
     finally:
@@ -93,10 +94,15 @@ def _pump(
         _drain(stream, sink)
 
 
-def _step(selector: selectors.BaseSelector, ended: int, sinks: Mapping[IO[bytes], Sink]) -> bool:
+def _step(
+    selector: selectors.BaseSelector,
+    ended: int,
+    sinks: Mapping[IO[bytes], Sink],
+    patience: float | None,
+) -> bool:
     """Wait for something and handle it; True when the child has ended."""
     over = False
-    for key, _ in selector.select(_CANCEL_POLL_S):
+    for key, _ in selector.select(patience):
         if key.fileobj == ended:
             over = True
             continue
