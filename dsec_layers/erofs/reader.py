@@ -16,7 +16,13 @@ from dsec_layers.erofs.layout import BLOCK_SIZE, INODE, SLOT_SIZE, round_up
 from dsec_layers.erofs.planning import Extent, chunk_count
 from dsec_layers.erofs.xattrs import decode_xattrs
 from dsec_layers.errors import CorruptError, NotFoundError
-from dsec_layers.model.escaping import ESCAPED_PREFIX, OPAQUE_XATTR, OVERLAY_PREFIX, from_stored
+from dsec_layers.model.escaping import (
+    ESCAPED_PREFIX,
+    OPAQUE_XATTR,
+    ORIGIN_XATTR,
+    OVERLAY_PREFIX,
+    from_stored,
+)
 from dsec_layers.model.tree import Entry, EntryKind
 
 _DOTS: Final = (b".", b"..")
@@ -24,6 +30,8 @@ _KINDS_BY_DIRENT: Final = {
     number: EntryKind(kind) for kind, number in enumerate(layout.DIRENT_TYPES) if number
 }
 _Pending = tuple[bytes, int, int, bool]  # path, inode, inode of the parent, whether to go inside
+
+_DIRECTORY_XATTRS: Final = ((OPAQUE_XATTR, b"y"), (ORIGIN_XATTR, b""))
 
 
 class ErofsImage:
@@ -206,8 +214,8 @@ class ErofsImage:
         xattrs = decode_xattrs(self._bytes(inode.nid * SLOT_SIZE + INODE.size, inode.xattr_bytes))
         for name, value in xattrs:
             internal = name.startswith(OVERLAY_PREFIX) and not name.startswith(ESCAPED_PREFIX)
-            opaque = inode.kind is EntryKind.DIRECTORY and (name, value) == (OPAQUE_XATTR, b"y")
-            if internal and not opaque:
+            ours = inode.kind is EntryKind.DIRECTORY and (name, value) in _DIRECTORY_XATTRS
+            if internal and not ours:
                 raise CorruptError(
                     f"the EROFS image has an xattr that changes its meaning: {name!r}"
                 )

@@ -19,7 +19,7 @@ from dsec_layers.erofs.bodies import Body, device_body, directory_body, file_bod
 from dsec_layers.erofs.layout import BLOCK_SIZE, INODE, SLOT_SIZE, round_up
 from dsec_layers.erofs.planning import Extent
 from dsec_layers.errors import InvalidInputError
-from dsec_layers.model.escaping import to_stored
+from dsec_layers.model.escaping import stored_entries
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 
 _FLUSH_BYTES: Final = 1 << 20
@@ -96,7 +96,7 @@ class _Inodes:
     def __init__(
         self, tree: Tree, extents: Mapping[bytes, Sequence[Extent]], device_blocks: int
     ) -> None:
-        self.entries = [to_stored(entry) for entry in tree]
+        self.entries = list(stored_entries(tree))
         self.nids = array("Q", bytes(8 * len(self.entries)))
         self.with_blocks: list[int] = []
         self._extents = extents

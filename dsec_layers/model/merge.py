@@ -11,7 +11,7 @@ Both operations agree with what overlayfs shows. They are associative: `apply(a,
 lower layer is made by listing all its names in the upper one, as a copy-up does.
 
 A whiteout may hide nothing, and then only tells the name of a file that once was there: `fold`
-leaves none in opaque directories, and `prune` removes those that are idle over a given base.
+leaves none in opaque directories.
 """
 
 from __future__ import annotations
@@ -36,16 +36,6 @@ def apply(lower: Tree, upper: Tree) -> Tree:
 def fold(lower: Tree, upper: Tree) -> Tree:
     """One diff with the effect of the diff `lower` followed by the diff `upper`, over any tree."""
     return Tree.of(_without_hidden_whiteouts(_stacked(lower, upper)))
-
-
-def prune(diff: Tree, base: Tree) -> Tree:
-    """`diff` without the whiteouts that hide nothing of the whole tree `base`.
-
-    Over `base` it has the same effect. A layer is pruned against what it was built on.
-    """
-    below = base.by_path()
-    needed = (entry for entry in diff if entry.kind is not _WHITEOUT or entry.path in below)
-    return Tree.of(_without_hidden_whiteouts({entry.path: entry for entry in needed}))
 
 
 def apply_sources(lower: Source, upper: Source) -> Source:

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dsec_layers.linux.mount import mount_erofs, mount_overlay, unmount
-from dsec_layers.model.escaping import to_stored
+from dsec_layers.model.escaping import stored_entries
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.images import Image
 from tests.support.trees import Contents, data_runs
@@ -106,9 +106,9 @@ def read_runs(path: bytes) -> list[tuple[int, int]]:
 
 def check_mounted_image(root: Path, tree: Tree, contents: Contents) -> None:
     """Assert that the image of `tree` mounted at `root` is its stored form in every field."""
-    for entry in tree:
-        stored = replace(to_stored(entry), digest=b"")
-        assert read_entry(root, entry.path, entry.link_group) == stored
+    for entry, stored in zip(tree, stored_entries(tree), strict=True):
+        shown = read_entry(root, entry.path, entry.link_group)
+        assert shown == replace(stored, digest=b"")
         if entry.kind is EntryKind.FILE:
             with open(below(root, entry.path), "rb") as file:
                 assert file.read() == contents[entry.path]

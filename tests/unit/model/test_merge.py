@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsec_layers.model.content import LocalFile, Source, Spooled
-from dsec_layers.model.merge import apply, apply_sources, fold, fold_sources, prune
+from dsec_layers.model.merge import apply, apply_sources, fold, fold_sources
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.trees import trees
 
@@ -171,22 +171,6 @@ def test_no_whiteout_is_left_in_an_opaque_directory() -> None:
     renewed = fold(tree(white(b"o")), tree(d(b"o"), white(b"o/x")))
     assert renewed == tree(d(b"o", opaque=True))
     assert fold(tree(), tree(d(b"", opaque=True), white(b"a"))) == tree(d(b"", opaque=True))
-
-
-def test_pruning_leaves_the_whiteouts_that_hide_something() -> None:
-    """A step makes a directory with files, the next one removes a file of it."""
-    base = tree(f(b"a"), f(b"d/x"))
-    steps = fold(tree(f(b"new/tmp"), f(b"new/keep")), tree(white(b"new/tmp"), white(b"a")))
-    assert prune(steps, base) == tree(f(b"new/keep"), white(b"a"))
-    opaque = tree(d(b"d", opaque=True), white(b"d/x"))
-    assert prune(opaque, base) == tree(d(b"d", opaque=True))
-
-
-@given(whole_trees, diffs)
-def test_pruning_changes_nothing_over_its_base(a: Tree, b: Tree) -> None:
-    pruned = prune(b, a)
-    assert apply(a, pruned) == apply(a, b)
-    assert prune(pruned, a) == pruned
 
 
 @given(whole_trees, diffs, diffs)
