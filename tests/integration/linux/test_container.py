@@ -400,6 +400,13 @@ class TestTraces:
         finally:
             mount.unmount(target)
 
+    def test_a_read_only_root_has_its_mounts_and_takes_no_write(
+        self, run: Runner, tmp_path: Path
+    ) -> None:
+        script = "! touch /new && touch /dev/shm/new && cat /etc/resolv.conf > /dev/null"
+        run.sh(script, read_only=True)
+        assert run.root.written() == set()
+
     def test_binds_are_read_only_unless_asked(
         self, tmp_path: Path, programs: Path, by: runtime.Runtime
     ) -> None:
