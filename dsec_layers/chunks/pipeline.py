@@ -1,9 +1,10 @@
 """Chunks on their way from chunker to packs: hashed and compressed by threads, kept in order.
 
-The libraries release the interpreter lock while they work on a chunk, so threads use all cores. A
-thread takes a batch of chunks at a time, because each hand-over costs the reading thread the lock.
-What comes out does not depend on their number. At most IN_FLIGHT_BYTES of plain data wait; a caller
-that is faster than the threads is held up.
+The libraries release the interpreter lock while they work on a chunk, so threads use all cores. The
+caller hands out batches of chunks until IN_FLIGHT_BYTES wait, and works on what is beyond that
+itself. So no more threads run than there are cores, none idles, and when the caller has read all
+contents there is work left for the others while it does something else. What comes out does not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dsec_layers.chunks.constants import MIB
 from dsec_layers.chunks.frame import chunk_digest, encode_chunk
 from dsec_layers.chunks.packs import PackSet
 
-BATCH_BYTES: Final = 2 * MIB
-IN_FLIGHT_BYTES: Final = 96 * MIB
+BATCH_BYTES: Final = MIB
+IN_FLIGHT_BYTES: Final = 64 * MIB
 
 _Batch = list[Sequence[Piece]]
 _Stored = tuple[bytes, int, bytes | None]  # digest, plain length, stored form
@@ -30,9 +31,13 @@ class ChunkPipeline:
     """`emit` chunks in device order, then `drain`. A context manager that waits for its threads."""
 
     def __init__(self, packs: PackSet, workers: int | None = None) -> None:
-        """`workers` is the number of threads, by default one for each core this process may use."""
+        """`workers` is the number of threads, by default one for each core this process may use.
+
+        The calling thread is one of them, but there is always another.
+        """
+        workers = workers or len(os.sched_getaffinity(0))
         self._packs = packs
-        self._pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), "chunks")
+        self._pool = ThreadPoolExecutor(max(1, workers - 1), "chunks")
         self._batch: _Batch = []
         self._batch_bytes = 0
         self._waiting: deque[tuple[int, Future[list[_Stored]]]] = deque()
@@ -45,31 +50,40 @@ class ChunkPipeline:
         self._pool.shutdown(cancel_futures=True)
 
     def emit(self, pieces: Sequence[Piece]) -> None:
-        """Take the next chunk; waits while too much is on its way. Raises what a thread raised."""
+        """Take the next chunk. Raises what a thread raised."""
         self._batch.append(pieces)
         self._batch_bytes += sum(map(len, pieces))
         if self._batch_bytes >= BATCH_BYTES:
-            self._submit()
+            self._pass_on()
 
     def drain(self) -> None:
         """Wait until every chunk has reached the packs."""
-        self._submit()
+        self._pass_on()
         while self._waiting:
             self._deliver()
 
-    def _submit(self) -> None:
-        future = self._pool.submit(self._pack, self._batch)
-        self._waiting.append((self._batch_bytes, future))
-        self._waiting_bytes += self._batch_bytes
+    def _pass_on(self) -> None:
+        """Give the batch to the threads, or work on it here when they have enough."""
+        batch, size = self._batch, self._batch_bytes
         self._batch, self._batch_bytes = [], 0
-        while self._waiting_bytes > IN_FLIGHT_BYTES or (
-            self._waiting and self._waiting[0][1].done()
-        ):
+        while self._waiting and self._may_deliver():
             self._deliver()
+        if self._waiting_bytes + size <= IN_FLIGHT_BYTES:
+            future = self._pool.submit(self._pack, batch)
+        else:
+            future = Future()
+            future.set_result(self._pack(batch))
+            size = sum(len(stored or b"") for _, _, stored in future.result())
+        self._waiting.append((size, future))
+        self._waiting_bytes += size
+
+    def _may_deliver(self) -> bool:
+        """The oldest batch is done; or a thread stands still, and too much waits behind it."""
+        return self._waiting[0][1].done() or self._waiting_bytes > 2 * IN_FLIGHT_BYTES
 
     def _deliver(self) -> None:
-        length, future = self._waiting.popleft()
-        self._waiting_bytes -= length
+        size, future = self._waiting.popleft()
+        self._waiting_bytes -= size
         for stored in future.result():
             self._packs.add(*stored)
 

@@ -309,3 +309,22 @@ def test_a_new_version_stores_what_is_new(tmp_path: Path) -> None:
     new = [blob for blob in second.manifest.packs if blob not in first.manifest.packs]
     assert sum(blob.size for blob in new) < 0.15 * sum(blob.size for blob in first.manifest.packs)
     assert read_back(store, second)[1] == {name.encode(): data for name, data in contents.items()}
+
+
+def test_a_terabyte_of_holes_is_packed_by_its_data(tmp_path: Path) -> None:
+    """The index of its holes would be too long: they are rounded to 1 MiB, and stay holes."""
+    size, at = 2**40, 2**39 + 4096
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.seek(at)
+        file.write(b"x" * 4096)
+        file.truncate(size)
+    tree = Tree.of([Entry(path=b"sparse", kind=EntryKind.FILE, size=size)])
+    store = MemoryStore()
+    source = Source(tree, {b"sparse": LocalFile(os.fsencode(path))})
+    layer = pack(source, store, work(tmp_path))
+    assert layer.config.sizes.content_bytes == size
+    assert layer.config.sizes.device_bytes == 2**20
+    image = ErofsImage(zstandard.decompress(store.read(layer.manifest.metadata)))
+    extents = image.extents(b"sparse")
+    assert [(extent.file_offset, extent.length) for extent in extents] == [(2**39, 2**20)]

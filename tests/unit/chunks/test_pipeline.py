@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from dsec_layers.chunks.pipeline import ChunkPipeline
 from dsec_layers.model.manifest import Descriptor
 
 
-def run(folder: Path, workers: int) -> list[tuple[str, int]]:
+def run(folder: Path, workers: int, *, noise: bool = False) -> list[tuple[str, int]]:
     published: list[tuple[str, int]] = []
 
     def publish(path: Path, blob: Descriptor) -> None:
@@ -21,7 +22,8 @@ def run(folder: Path, workers: int) -> list[tuple[str, int]]:
 
     with PackSet(folder, publish) as packs, ChunkPipeline(packs, workers) as pipeline:
         for number in range(200):
-            pipeline.emit([number.to_bytes(8, "little") * 2000, b"tail"])
+            data = hashlib.shake_128(bytes([number])).digest(16_000) if noise else bytes([number])
+            pipeline.emit([data.ljust(16_000, b"."), b"tail"])
         pipeline.drain()
         packs.finish()
     return published
@@ -38,25 +40,26 @@ def test_any_number_of_threads_writes_the_same_packs(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads stand still until the emitter is held up."""
+    """The other threads stand still until the caller cannot but wait for them."""
     gate = threading.Event()
     waiting: list[int] = []
-    encode = frame.encode_chunk
+    encode, deliver = frame.encode_chunk, ChunkPipeline._deliver
 
-    def slow(plain: bytes) -> bytes:
-        gate.wait()
+    def encode_when_open(plain: bytes) -> bytes:
+        if threading.current_thread() is not threading.main_thread():
+            gate.wait()
         return encode(plain)
 
-    def deliver(pipeline: ChunkPipeline) -> None:
+    def open_and_deliver(pipeline: ChunkPipeline) -> None:
         waiting.append(pipeline._waiting_bytes)
         gate.set()
-        original(pipeline)
+        deliver(pipeline)
 
-    original = ChunkPipeline._deliver
-    monkeypatch.setattr(module, "encode_chunk", slow)
-    monkeypatch.setattr(ChunkPipeline, "_deliver", deliver)
-    run(tmp_path, 2)
-    assert max(waiting) <= 300_000 + 50_000 + 16_004
+    monkeypatch.setattr(module, "encode_chunk", encode_when_open)
+    monkeypatch.setattr(ChunkPipeline, "_deliver", open_and_deliver)
+    monkeypatch.setattr(module, "IN_FLIGHT_BYTES", 150_000)
+    run(tmp_path, 3, noise=True)
+    assert 300_000 < max(waiting) <= 300_000 + 50_000 + 16_004
 
 
 def test_an_error_in_a_thread_reaches_the_caller(
