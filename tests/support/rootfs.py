@@ -10,7 +10,20 @@ from pathlib import Path
 
 PROGRAMS = (
     *("sh", "cat", "chmod", "cp", "cut", "env", "grep", "hostname", "id", "ln", "ls", "mkdir"),
-    *("mknod", "mount", "mv", "rm", "sleep", "stat", "test", "touch", "tr", "true", "umount"),
+    *(
+        "mknod",
+        "mount",
+        "mv",
+        "rm",
+        "sleep",
+        "stat",
+        "test",
+        "touch",
+        "tr",
+        "true",
+        "umount",
+        "unshare",
+    ),
 )
 
 

@@ -252,6 +252,10 @@ class TestWorld:
         assert run("mount", "-t", "tmpfs", "none", "/tmp").status != 0
         assert run("umount", "/proc").status != 0
 
+    def test_a_user_namespace_does_not_give_capabilities_back(self, run: Runner) -> None:
+        assert run("unshare", "--user", "true").status != 0
+        assert b"Operation not permitted" in run.output
+
     def test_network_none_has_loopback_up_and_nothing_else(self, run: Runner) -> None:
         assert run.sh("ls /sys/class/net", network="none").split() == ["lo"]
         flags = int(run.sh("cat /sys/class/net/lo/flags", network="none"), 16)
