@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,7 +24,7 @@ from dsec_layers.chunks.device import DeviceLayout
 from dsec_layers.chunks.packs import Held
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.erofs.planning import Extent, erofs_runs
-from dsec_layers.errors import CorruptError
+from dsec_layers.errors import CapabilityMissingError, CorruptError
 from dsec_layers.model.content import Content, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 
@@ -67,7 +68,8 @@ class ContentPacker:
     def run(self) -> Tree:
         """Read everything; returns the tree with all content digests.
 
-        Raises CorruptError for a file that changed or has another digest than its entry says.
+        Raises CorruptError for a file that changed or has another digest than its entry says,
+        CapabilityMissingError for one that may not be read, and OSError.
         """
         tree = Tree(tuple(self._entries()))
         self._chunker.flush()
@@ -110,6 +112,11 @@ class ContentPacker:
         except OSError as error:
             if error.errno in _GONE:
                 raise changed(content) from error
+            if isinstance(error, PermissionError):
+                raise CapabilityMissingError(
+                    f"cannot read {os.fsdecode(content.path)}: {error.strerror}",
+                    hint="run as root, or as the owner of the tree",
+                ) from error
             raise
         if entry.digest not in (b"", digest):
             raise CorruptError(f"the content of {entry.path!r} does not match its digest")

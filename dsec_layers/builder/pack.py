@@ -80,7 +80,8 @@ def pack_layer(
     of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule).
 
     Raises CorruptError when a file changes meanwhile or has another digest than its entry says,
-    InvalidInputError for a tree that the formats cannot hold, NoSpaceError, StoreError, OSError.
+    CapabilityMissingError when one may not be read, InvalidInputError for a tree that the formats
+    cannot hold, NoSpaceError, StoreError, OSError.
     """
     try:
         with (

@@ -20,7 +20,7 @@ from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
-from dsec_layers.errors import CorruptError, NoSpaceError
+from dsec_layers.errors import CapabilityMissingError, CorruptError, NoSpaceError
 from dsec_layers.model.content import Content, LocalFile, Source, Spooled
 from dsec_layers.model.manifest import LayerManifest, Provenance, decode_config
 from dsec_layers.model.reference import Kind
@@ -248,6 +248,18 @@ def test_a_file_that_changed_since_the_walk_is_named(
         pack(source, store, work(tmp_path))
     assert store.written == []
     assert list(work(tmp_path).iterdir()) == []
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(contents_module, "read_whole", refuse)
+    source = source_of(*files(a=b"text", b=b"spooled"), tmp_path)
+    with pytest.raises(CapabilityMissingError, match="cannot read .*/0: Permission denied"):
+        pack(source, MemoryStore(), work(tmp_path))
 
 
 def test_a_digest_that_is_known_is_checked(tmp_path: Path) -> None:
