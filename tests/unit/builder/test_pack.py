@@ -258,7 +258,7 @@ def test_a_file_that_may_not_be_read_is_named(
 
     monkeypatch.setattr(contents_module, "read_whole", refuse)
     source = source_of(*files(a=b"text", b=b"spooled"), tmp_path)
-    with pytest.raises(CapabilityMissingError, match="cannot read .*/0: Permission denied"):
+    with pytest.raises(CapabilityMissingError, match=r"cannot read .*/0: Permission denied"):
         pack(source, MemoryStore(), work(tmp_path))
 
 
