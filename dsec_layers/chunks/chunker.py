@@ -15,11 +15,12 @@ import pyfastcdc
 
 from dsec_layers.chunks import constants as c
 from dsec_layers.chunks.device import padded
+from dsec_layers.model.tree import BLOCK_SIZE
 
 Piece = bytes | memoryview
 Emit = Callable[[list[Piece]], None]
 
-_ZEROS: Final = bytes(c.BLOCK_SIZE)
+_ZEROS: Final = bytes(BLOCK_SIZE)
 # A content ends its group when the first eight bytes of its digest, as a number, are below padded
 # size times this.
 _END_RATE: Final = (1 << 64) // (c.GROUP_TARGET_BYTES - c.GROUP_MIN_BYTES)

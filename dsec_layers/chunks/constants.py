@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from dsec_layers.model.tree import BLOCK_SIZE
-
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
@@ -36,5 +34,3 @@ PACK_TARGET_BYTES: Final = 64 * MIB
 
 # A pack of another layer is referred to when this share of its bytes, or more, is used: 1 / 64.
 PACK_WORTH_DIVISOR: Final = 64
-
-__all__ = ["BLOCK_SIZE"]

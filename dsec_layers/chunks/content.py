@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 import blake3
 
-from dsec_layers.chunks.constants import BLOCK_SIZE, MIB
+from dsec_layers.chunks.constants import MIB
 from dsec_layers.errors import CorruptError
 from dsec_layers.model.content import Content, LocalFile, Spooled
-from dsec_layers.model.tree import sparse_content_hasher
+from dsec_layers.model.tree import BLOCK_SIZE, sparse_content_hasher
 
 READ_WHOLE_BYTES: Final = 8 * MIB
 PIECE_BYTES: Final = MIB

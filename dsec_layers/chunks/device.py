@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from dsec_layers.chunks.constants import BLOCK_SIZE
 from dsec_layers.chunks.content import Run
+from dsec_layers.model.tree import BLOCK_SIZE
 
 E = TypeVar("E")
 

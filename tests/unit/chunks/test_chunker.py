@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dsec_layers.chunks import constants as c
 from dsec_layers.chunks.chunker import Chunker, Piece
 from dsec_layers.chunks.device import padded
+from dsec_layers.model.tree import BLOCK_SIZE
 
 
 def noise(seed: int, length: int) -> bytes:
@@ -119,7 +120,7 @@ def test_a_large_content_begins_and_ends_its_own_chunks() -> None:
     chunks = cut([b"before", big, b"after"])
     assert chunks == [device([b"before"]), *alone, device([b"after"])]
     assert len(alone) > 2
-    assert len(alone[-1]) % c.BLOCK_SIZE != len(alone[-1]) % 7  # the end is padded, not cut
+    assert len(alone[-1]) % BLOCK_SIZE != len(alone[-1]) % 7  # the end is padded, not cut
 
 
 def test_groups_have_the_target_size_whatever_the_sizes_of_files() -> None:
