@@ -68,8 +68,8 @@ class AttachedLayers:
         self._lock = threading.Lock()
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
-        self._state = _succeed(_read_state(self._file), connection)
-        self._keep(self._state)
+        self._state = _State()
+        self._keep(_succeed(_read_state(self._file), connection))
 
     @property
     def generation(self) -> int:
@@ -144,6 +144,8 @@ class AttachedLayers:
         return LayerDevice(layer, self._fetcher)
 
     def _keep(self, state: _State) -> None:
+        if state == self._state:
+            return
         durable.write_whole(self._file, [canonical.encode(state)])
         self._state = state
 

@@ -18,6 +18,7 @@ from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 
 START_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 _LOG_TAIL_LINES = 5
 T = TypeVar("T")
 
@@ -49,10 +50,10 @@ class DaemonClient:
         return self
 
     def running(self) -> bool:
-        """Whether a daemon accepts connections."""
+        """Whether a daemon answers. One that was just killed may still accept connections."""
         try:
-            local_socket.connect(self._paths.run, "daemon.sock").close()
-        except OSError:
+            self.status()
+        except DaemonError:
             return False
         return True
 
@@ -105,6 +106,8 @@ class DaemonClient:
     def _ask(self, request: protocol.Request, type_: type[T]) -> T:
         try:
             with local_socket.connect(self._paths.run, "daemon.sock") as connection:
+                # Only attaching depends on stores, and they have their own limits.
+                connection.settimeout(None if type_ is protocol.Attached else ANSWER_TIMEOUT_S)
                 connection.sendall(protocol.encode_request(request))
                 with connection.makefile("rb") as answers:
                     line = answers.readline(protocol.MAX_LINE_BYTES)

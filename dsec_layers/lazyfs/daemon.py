@@ -26,6 +26,7 @@ from dsec_layers.lazyfs.stores import OpenStore
 from dsec_layers.linux import detached
 
 CACHE_LIMIT_VARIABLE = "DSEC_CACHE_BYTES"
+_DYING_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -90,10 +91,21 @@ def serve(
 
 
 def _lock(path: Path) -> None:
-    """Take the lock for as long as the process lives."""
+    """Take the lock for as long as the process lives; who has just been killed may end first."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _locked(fd):
+        owner = os.pread(fd, 32, 0)
+        ended = owner.isdigit() and detached.wait_for_exit(int(owner), _DYING_S)
+        if not (ended and _locked(fd)):
+            os.close(fd)
+            raise BusyError(f"another daemon runs ({path} is locked)")
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+
+
+def _locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise BusyError(f"another daemon runs ({path} is locked)") from error
+    except BlockingIOError:
+        return False
+    return True

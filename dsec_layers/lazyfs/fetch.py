@@ -116,10 +116,10 @@ class Fetcher:
         with self._state:
             self._streams.pop(layer, None)
 
-    def drain(self) -> None:
-        """Wait until nothing is being fetched or written to the cache."""
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is being fetched or written to the cache, or for `timeout_s`."""
         with self._state:
-            self._all_ended.wait_for(lambda: not self._flights)
+            self._all_ended.wait_for(lambda: not self._flights, timeout_s)
 
     def halt(self) -> None:
         """Take no more flights, and see what has come into the cache. Who waits waits on."""

@@ -25,6 +25,7 @@ from dsec_layers.lazyfs.stores import OpenStore, OpenStores, Retries
 from dsec_layers.linux import fuse, mount
 from dsec_layers.model.digest import Digest
 
+_DRAIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -105,6 +106,7 @@ class Service:
             case protocol.GetStats():
                 return self._stats()
             case protocol.Evict():
+                self._fetcher.drain(_DRAIN_S)  # lest what is under way comes back
                 self._cache.clear()
                 self._memory.clear()
                 return protocol.Done()
