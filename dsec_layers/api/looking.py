@@ -9,7 +9,7 @@ import msgspec
 from dsec_layers.api import contents
 from dsec_layers.api.rows import LayerRow, layer_row, sum_row
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import DsecError
+from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.lazyfs.journal import Journal
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.manifest import OCI_INDEX, Descriptor, LayerConfig
@@ -103,8 +103,10 @@ def cat(bench: Workbench, reference: Reference, path: str) -> Iterator[bytes]:
 
 
 def remove(bench: Workbench, references: Sequence[Reference]) -> None:
-    """Remove tags; layers stay. Raises NotFoundError, before any is removed if it can."""
+    """Remove tags; layers stay. Raises NotFoundError or InvalidInputError before any is removed."""
     for reference in references:
+        if not reference.tag:
+            raise InvalidInputError(f"{reference} has no tag", hint="only tags are removed")
         bench.local.resolve(reference)
     for reference in references:
         bench.local.untag(reference)

@@ -29,6 +29,7 @@ def push(
 
     Raises NotFoundError, CorruptError, StoreError, NoSpaceError.
     """
+    bench.local.resolve(reference)  # before a store is made for nothing
     destination = open_store(url, create=True)
     return _moved(
         reference, url, transfer.copy(reference, bench.local, destination, progress=progress)

@@ -44,6 +44,7 @@ def json_option(command: F) -> F:
     return click.option(
         "--json",
         is_flag=True,
+        is_eager=True,  # also for what is wrong with the rest of the line
         expose_value=False,
         callback=switch_on,
         help="Print the result as JSON.",

@@ -44,8 +44,9 @@ def list_(context: Context, kind: str | None) -> None:
 @pass_context
 def inspect(context: Context, reference: Reference) -> None:
     """Show everything about a layer or environment but its files, as JSON."""
+    found = looking.inspect(context.workbench, reference)
     context.output.as_json = True
-    context.output.result(looking.inspect(context.workbench, reference))
+    context.output.result(found)
 
 
 @click.command()

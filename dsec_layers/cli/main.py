@@ -19,7 +19,7 @@ import click
 
 from dsec_layers import __version__
 from dsec_layers.api.workbench import Workbench, default_home
-from dsec_layers.cli.context import Context, pass_context
+from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.errors import (
     CapabilityMissingError,
     DsecError,
@@ -86,7 +86,7 @@ class _Commands(click.Group):
     metavar="URL",
     help="A further store to read from when the local one lacks something; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 @click.option(
     "--progress",
     type=click.Choice(["auto", "plain", "json", "quiet"]),
@@ -100,7 +100,6 @@ def cli(
     context: Context,
     home: Path,
     stores: tuple[str, ...],
-    as_json: bool,
     progress: str,
     verbose: bool,
 ) -> None:
@@ -108,7 +107,6 @@ def cli(
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
     context.workbench = Workbench(home.absolute(), stores)
-    context.output.as_json = as_json
     context.output.progress = progress
 
 

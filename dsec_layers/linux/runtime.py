@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -152,20 +153,31 @@ def _read_only_binds(folders: Iterable[str]) -> Sequence[dict[str, object]]:
 def end(child: subprocess.Popen[bytes]) -> None:
     """Kill the container that `child`, a started `Runtime.command`, runs, and see it gone.
 
-    The runtime is process 1 of its namespace and `child` waits for it. So when `child` ends, all
-    other processes of the namespace have ended.
+    The runtime is process 1 of its namespace: when it has ended, all others there have. `child`
+    waits for it, and would complain on our standard error about its death, so it is stopped before.
     """
     if child.poll() is not None:
         return
+    child.send_signal(signal.SIGSTOP)
     try:
         first = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     except OSError:  # this kernel does not tell
         first = []
     for pid in map(int, first):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    if first:
-        child.wait()
+            _kill(pid)
+    child.kill()
+    child.wait()
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and wait for its end. Raises ProcessLookupError when it is gone already."""
+    ended = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        select.select([ended], [], [])
+    finally:
+        os.close(ended)
 
 
 def remove_cgroups(name: str) -> None:

@@ -1,0 +1,5 @@
+"""`python -m dsec_layers.cli`."""
+
+from dsec_layers.cli.main import main
+
+main()
