@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,7 @@ from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 
+_FILE: Final = "attached.json"
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +51,8 @@ class _State(msgspec.Struct, frozen=True):
 class AttachedLayers:
     """The files of blobfs (it is a `blobfs.Files`). Safe for many threads.
 
-    `connection` names the FUSE connection: with another one than before, node numbers start anew.
+    `connection` names the FUSE connection. With another one than before nothing is attached: what
+    was mounted is dead, and who mounts again attaches again.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class AttachedLayers:
         stores: OpenStores,
         retries: Retries,
     ) -> None:
-        self._file = run / "attached.json"
+        self._file = run / _FILE
         self._folder = run / "attached"
         self._fetcher = fetcher
         self._stores = stores
@@ -69,7 +72,11 @@ class AttachedLayers:
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
         self._state = _State()
-        self._keep(_succeed(_read_state(self._file), connection))
+        before = _read_state(self._file)
+        if before.connection != connection:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            before = _State(connection)
+        self._keep(msgspec.structs.replace(before, generation=before.generation + 1))
 
     @property
     def generation(self) -> int:
@@ -150,6 +157,11 @@ class AttachedLayers:
         self._state = state
 
 
+def recorded_layers(run: Path) -> list[str]:
+    """The digests of the layers that the last daemon served, in hex."""
+    return sorted(_read_state(run / _FILE).layers)
+
+
 def _read_state(path: Path) -> _State:
     try:
         return canonical.decode(path.read_bytes(), _State, what=str(path))
@@ -158,9 +170,3 @@ def _read_state(path: Path) -> _State:
     except CorruptError:
         _log.exception("attached layers are forgotten")
         return _State()
-
-
-def _succeed(before: _State, connection: str) -> _State:
-    if before.connection == connection:
-        return msgspec.structs.replace(before, generation=before.generation + 1)
-    return _State(connection, 1, {}, before.layers)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from dsec_layers.errors import DaemonError
+from dsec_layers.errors import BusyError, DaemonError
 from dsec_layers.lazyfs import holder, protocol
+from dsec_layers.lazyfs.attached import recorded_layers
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.linux import detached, local_socket, mount
 from dsec_layers.model.digest import Digest
@@ -85,22 +86,29 @@ class DaemonClient:
     def stop(self, *, force: bool = False) -> bool:
         """End daemon, mount and holder. False when nothing ran.
 
-        Raises BusyError while layers are attached; with `force` whatever is mounted on them fails
-        from now on.
+        Raises BusyError while layers are attached, also to a daemon that was killed; with `force`
+        whatever is mounted on them fails from now on.
         """
         self._paths.create()
         with self._starting():
             was_running = self._end_daemon(protocol.Stop(force=force))
+            if not (was_running or force):
+                self._refuse_for_the_dead()
             held = holder.end(self._paths.run)
             with contextlib.suppress(OSError):
                 mount.unmount(self._paths.blobs, lazy=True)
         return was_running or held
 
     def restart(self) -> DaemonClient:
-        """Replace the daemon under live mounts: reads wait meanwhile and none fails."""
+        """Replace the daemon under live mounts: reads wait meanwhile and none fails.
+
+        When the mount of blobfs has been taken away, it is made anew.
+        """
         self._paths.create()
         with self._starting():
             self._end_daemon(protocol.Stop(handover=True))
+            if mount.mounted_at(self._paths.blobs) is None:
+                holder.end(self._paths.run)
         return self.ensure()
 
     def _ask(self, request: protocol.Request, type_: type[T]) -> T:
@@ -130,6 +138,14 @@ class DaemonClient:
         if not detached.wait_for_exit(pid, START_TIMEOUT_S):
             raise DaemonError(f"the daemon (process {pid}) does not end" + self._log_tail())
         return True
+
+    def _refuse_for_the_dead(self) -> None:
+        layers = recorded_layers(self._paths.run)
+        if layers and holder.runs(self._paths.run):
+            raise BusyError(
+                f"{len(layers)} layers of a killed daemon wait for its successor",
+                hint="`dsec-layers daemon restart` starts it",
+            )
 
     def _start_holder(self) -> None:
         if not holder.runs(self._paths.run):

@@ -46,7 +46,7 @@ class Paths:
 
     def create(self) -> None:
         """Make the folders, without touching the mount."""
-        for folder in (self.run, self.run / "attached", self.chunks):
+        for folder in (self.run, self.chunks):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.blobs)  # noqa: PTH102 - Path.mkdir would look into the mount, which may have no server now

@@ -13,7 +13,7 @@ import msgspec
 
 import dsec_layers
 from dsec_layers.errors import BusyError
-from dsec_layers.lazyfs import counters, durable, protocol
+from dsec_layers.lazyfs import counters, durable, holder, protocol
 from dsec_layers.lazyfs.attached import AttachedLayers
 from dsec_layers.lazyfs.blobfs import BlobFs, File
 from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
@@ -68,9 +68,18 @@ class Service:
         threading.Thread(target=self._cache.scan, name="cache-scan", daemon=True).start()
         self._layers.restore()
         self._mount()
-        BlobFs(self._fd, self._layers, threads=self._options.fuse_threads).start()
+        blobfs = BlobFs(self._fd, self._layers, threads=self._options.fuse_threads)
+        blobfs.start()
+        threading.Thread(target=self._outlive, args=(blobfs,), name="outlive", daemon=True).start()
         self._control.start()
         _log.info("generation %d serves %s", self._layers.generation, self._paths.blobs)
+
+    def _outlive(self, blobfs: BlobFs) -> None:
+        """When somebody has unmounted the connection, a new daemon must begin with a new one."""
+        blobfs.join()
+        _log.warning("%s was unmounted", self._paths.blobs)
+        holder.end(self._paths.run)
+        self.stop.set()
 
     def halt(self) -> None:
         """Bring to the cache what has been fetched, before the process ends."""

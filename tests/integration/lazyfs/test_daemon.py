@@ -24,12 +24,14 @@ from dsec_layers.errors import (
     NotFoundError,
 )
 from dsec_layers.lazyfs.client import DaemonClient
+from dsec_layers.lazyfs.metadata import unpacked_metadata
 from dsec_layers.linux import detached, mount
 from dsec_layers.model.manifest import OCI_MANIFEST, Descriptor
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support import lazy_daemon
 from tests.support.damage import blob_path, flip_bit
 from tests.support.devices import put_device
+from tests.support.layers import file_tree, pack_tree
 from tests.support.lazy import BLOCK, device_bytes
 from tests.support.lazy_daemon import Faults
 
@@ -187,15 +189,19 @@ def test_a_full_cache_disk_serves_uncached(
     mount.mount_tmpfs(cache, options="size=512k")
     try:
         attached = client.ensure().attach(layer, [store.url])
-        (cache / "filler").write_bytes(bytes(256 << 10))
-        for _ in range(2):
-            assert read_direct(attached.path, 0, len(DATA)) == DATA
-        (cache / "filler").write_bytes(b"")
+        filler = cache / "filler"
         with pytest.raises(OSError, match="No space"):
-            (cache / "filler").write_bytes(bytes(1 << 20))
-        client.restart()
+            filler.write_bytes(bytes(1 << 20))
         assert read_direct(attached.path, 0, len(DATA)) == DATA
-        assert client.stats().totals.uncached_chunks > 0
+        client.evict()  # which also waits for what is being written
+        counts = client.stats().totals
+        assert (counts.uncached_chunks, counts.fetched_chunks, counts.errors) == (32, 32, 0)
+
+        filler.unlink()  # room for a part: older chunks make way for newer ones
+        assert read_direct(attached.path, 0, len(DATA)) == DATA
+        client.restart()
+        assert list((cache / "chunks").glob("??/*")) != []
+        assert read_direct(attached.path, 0, len(DATA)) == DATA
         assert client.stats().totals.errors == 0
     finally:
         client.stop(force=True)
@@ -305,6 +311,33 @@ def test_a_restart_loses_no_read(client: DaemonClient, layer: Descriptor, faults
         assert read.result(60) == DATA[:CHUNK]
 
 
+@pytest.mark.erofs
+def test_a_layer_mounted_by_the_kernel_outlives_the_daemon(
+    client: DaemonClient, store: DirectoryStore, faults: Faults, disk: Path
+) -> None:
+    files = {b"f/%d" % number: device_bytes(40, seed=number) for number in range(8)}
+    layer = pack_tree(*file_tree(files), store, disk)
+    attached = client.ensure().attach(layer.descriptor, [faults.url])
+    image = disk / "image"
+    image.write_bytes(b"".join(unpacked_metadata(layer)))
+    target = disk / "mnt"
+    target.mkdir()
+    mount.mount_erofs(image, target, device=Path(attached.path))
+    try:
+        faults.set("gate")
+        with ThreadPoolExecutor(8) as pool:
+            paths = [target / os.fsdecode(name) for name in files]
+            reads = [pool.submit(path.read_bytes) for path in paths]
+            faults.await_arrivals()
+            kill(client.status().pid)
+            faults.open_gate()
+            client.ensure()
+            assert [read.result(60) for read in reads] == list(files.values())
+    finally:
+        mount.unmount(target)
+    assert client.stats().totals.errors == 0
+
+
 def test_a_lost_connection_is_replaced(
     client: DaemonClient, layer: Descriptor, store: DirectoryStore, disk: Path
 ) -> None:
@@ -317,8 +350,26 @@ def test_a_lost_connection_is_replaced(
         assert detached.wait_for_exit(pid, 30)
         with pytest.raises(OSError, match="not connected"):
             os.pread(old.fileno(), BLOCK, 31 * CHUNK)
-        assert client.ensure().status().layers == (attached,)
+        assert client.ensure().status().layers == ()  # what was mounted on them is dead
         assert client.status().generation == 1
+        assert client.attach(layer, [store.url]) == attached
+        assert read_direct(attached.path, 0, len(DATA)) == DATA
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_mount_that_was_taken_away_is_made_anew(
+    lazy: bool, client: DaemonClient, layer: Descriptor, store: DirectoryStore, disk: Path
+) -> None:
+    attached = client.ensure().attach(layer, [store.url])
+    pid = client.status().pid
+    with open(attached.path if lazy else os.devnull, "rb"):  # keeps it alive, out of sight
+        mount.unmount(disk / "home/run/blobs", lazy=lazy)
+        if lazy:
+            client.restart()
+        else:
+            assert detached.wait_for_exit(pid, 30)  # a daemon without a connection is none
+            client.ensure()
+        assert client.attach(layer, [store.url]) == attached
         assert read_direct(attached.path, 0, len(DATA)) == DATA
 
 
@@ -334,7 +385,7 @@ def test_detached_layers_are_gone_and_come_back_as_they_were(
         with pytest.raises(OSError, match=EIO):
             os.pread(file.fileno(), BLOCK, 20 * CHUNK)
         assert client.status().layers == ()
-        assert list((disk / "home/run/attached").iterdir()) == []
+        assert not any((disk / "home/run/attached").rglob("*"))
         assert Path(client.attach(other, [store.url]).path).stat().st_ino != node
         assert client.attach(layer, [store.url]) == attached
         assert Path(attached.path).stat().st_ino == node
@@ -397,6 +448,18 @@ def test_stop_refuses_while_layers_are_served(
         client.status()
     client.ensure().attach(layer, [store.url])
     assert client.stop(force=True)
+
+
+def test_stop_does_not_abandon_the_layers_of_a_killed_daemon(
+    client: DaemonClient, layer: Descriptor, store: DirectoryStore
+) -> None:
+    attached = client.ensure().attach(layer, [store.url])
+    pid = client.status().pid
+    kill(pid)
+    assert detached.wait_for_exit(pid, 30)
+    with pytest.raises(BusyError, match="killed daemon"):
+        client.stop()
+    assert client.ensure().status().layers == (attached,)
 
 
 def test_a_daemon_that_does_not_come_up_says_why(disk: Path) -> None:
