@@ -1,6 +1,6 @@
 """Folders for work that is under way, gone when it ends, however it ends.
 
-    DSEC_HOME/work/<what>-XXXXXXXX/   locked (flock) by the process that works in it
+    DSEC_HOME/making/<what>-XXXXXXXX/   locked (flock) by the process that works in it
 
 A folder whose lock is free was left by a process that was killed; who starts work removes it.
 """
@@ -21,7 +21,7 @@ _TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 @contextlib.contextmanager
 def work_folder(home: Path, what: str) -> Iterator[Path]:
     """A new empty folder below `home`, which is made when missing. Raises OSError."""
-    parent = home / "work"
+    parent = home / "making"
     parent.mkdir(parents=True, exist_ok=True)
     _sweep(parent)
     folder = parent / f"{what}-{secrets.token_hex(8)}"

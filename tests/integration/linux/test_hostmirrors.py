@@ -59,7 +59,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    nowhere = "http://nowhere.invalid/debian"
+    nowhere = "http://nowhere.invalid/os"
     (root / "etc/apt/sources.list").write_text(f"deb {nowhere} {release} main\n")
     (root / "etc/apt/sources.list.d/debian.sources").write_text(
         f"Types: deb\nURIs: {nowhere}\nSuites: {release}-updates\nComponents: main\n"

@@ -5,8 +5,8 @@ import pytest
 from dsec_layers.linux.aptsources import Source, parse, render
 
 ONE_LINE = """# a comment
-deb http://mirror/debian bookworm main contrib # trailing
-deb-src [arch=amd64,arm64 signed-by=/k/a.gpg trusted=yes] https://mirror/debian bookworm main
+deb http://mirror/os bookworm main contrib # trailing
+deb-src [arch=amd64,arm64 signed-by=/k/a.gpg trusted=yes] https://mirror/os bookworm main
 
 deb [ arch=amd64 ] file:///srv/flat ./
 not a source
@@ -14,7 +14,7 @@ not a source
 DEB822 = """# a comment
 Types: deb
 # another, inside
-URIs: http://mirror/debian
+URIs: http://mirror/os
 Suites: bookworm bookworm-updates
 Components: main
 Signed-By:
@@ -38,7 +38,7 @@ components: main
 
 def test_one_line_sources() -> None:
     first, second, flat = parse(ONE_LINE, "sources.list")
-    assert first.get("URIs") == "http://mirror/debian"
+    assert first.get("URIs") == "http://mirror/os"
     assert first.get("Components") == "main contrib"
     assert second.get("Types") == "deb-src"
     assert second.get("Architectures") == "amd64 arm64"
@@ -67,11 +67,11 @@ def test_files_that_apt_does_not_read_have_no_source(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "own"),
     [
-        ("deb http://m/debian bookworm main", True),
-        ("deb http://m/debian bookworm-updates main non-free-firmware", True),
+        ("deb http://m/os bookworm main", True),
+        ("deb http://m/os bookworm-updates main non-free-firmware", True),
         ("deb http://m/security bookworm-security main", True),
         ("deb http://m/ubuntu bookworm universe", True),
-        ("deb http://m/debian trixie main", False),
+        ("deb http://m/os trixie main", False),
         ("deb http://m/node nodistro main", False),
         ("deb https://m/docker bookworm stable", False),
         ("deb https://m/pgdg bookworm-pgdg main", False),

@@ -154,7 +154,7 @@ class TestApt:
         key = write(machine / "keys/debian.gpg", "KEY")
         write(
             machine / "etc/apt/sources.list.d/debian.sources",
-            f"Types: deb\nURIs: http://m/debian\nSuites: bookworm\nComponents: main\n"
+            f"Types: deb\nURIs: http://m/os\nSuites: bookworm\nComponents: main\n"
             f"Signed-By: {key}\n",
         )
         write(machine / "etc/apt/sources.list.d/node.list", "deb http://m/node nodistro main\n")
@@ -171,7 +171,7 @@ class TestApt:
         config = self.lend(loan, debian, rootfs)
         assert config == f'Dir::Etc::sourcelist "{PLACE}/apt.sources";\n'
         sources = lent_file(loan, f"{PLACE}/apt.sources")
-        assert "http://m/debian" in sources
+        assert "http://m/os" in sources
         assert "http://m/node" not in sources
         assert lent_file(loan, sources.partition("Signed-By: ")[2].split()[0]) == "KEY"
 
@@ -192,7 +192,7 @@ class TestApt:
         self, loan: Loan, debian: Path, rootfs: Path
     ) -> None:
         (debian / "etc/apt/sources.list.d/debian.sources").unlink()
-        write(debian / "etc/apt/sources.list", "deb http://m/debian bookworm main\n")
+        write(debian / "etc/apt/sources.list", "deb http://m/os bookworm main\n")
         write(debian / "etc/apt/trusted.gpg.d/a.asc", "A")
         write(debian / "etc/apt/trusted.gpg.d/b.asc", "B")
         self.lend(loan, debian, rootfs)
