@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +69,7 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
     from dsec_layers.sources import oci
 
     if source == "-":
-        return read_tar(sys.stdin.buffer, spool, name="standard input"), RunConfig()
+        return read_tar(_Descriptor(sys.stdin.fileno()), spool, name="standard input"), RunConfig()
     path = Path(source)
     if not path.exists():
         raise NotFoundError(f"{source} does not exist", hint="give a tar, a directory or -")
@@ -78,3 +80,23 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
         return walk(path), RunConfig()
     with path.open("rb") as stream:
         return read_tar(stream, spool, name=source), RunConfig()
+
+
+class _Descriptor:
+    """Bytes from a pipe that may be silent for long.
+
+    Python looks after a signal when a read is interrupted, not when the signal comes just before
+    it. So the wait ends now and then.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; none at the end."""
+        while not select.select([self._fd], [], [], _LOOK_AROUND_S)[0]:
+            pass
+        return os.read(self._fd, size)
+
+
+_LOOK_AROUND_S = 0.2

@@ -29,6 +29,9 @@ from dsec_layers.errors import (
     StoreError,
 )
 
+_PROGRAM = "dsec-layers"
+_COMPLETE = "_DSEC_LAYERS_COMPLETE"  # set by the shell that asks for completions
+
 # Where each command is; its module is imported when it runs, so that `run` does not wait for what
 # only `build` needs.
 _COMMANDS = {
@@ -69,7 +72,7 @@ class _Commands(click.Group):
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="dsec-layers")
+@click.version_option(__version__, prog_name=_PROGRAM)
 @click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
@@ -119,7 +122,7 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     if found is None:
         raise CapabilityMissingError(f"no completion for {shell}")
-    click.echo(found(cli, {}, "dsec-layers", "_DSEC_LAYERS_COMPLETE").source())
+    click.echo(found(cli, {}, _PROGRAM, _COMPLETE).source())
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -127,6 +130,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _interrupt)
+    if instruction := os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(cli, {}, _PROGRAM, _COMPLETE, instruction))
     sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -148,15 +155,15 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 def _guarded(arguments: list[str]) -> int:
     context = Context(Workbench(default_home(), ()))
     try:
-        given = arguments or ["--help"]
-        status = cli.main(given, prog_name="dsec-layers", obj=context, standalone_mode=False)
-        sys.stdout.flush()
+        return _invoke(arguments or ["--help"], context)
     except BrokenPipeError:
         # The reader of our output has gone, as `| head` does: end in silence.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (DsecError, OSError) as error:
         known = error if isinstance(error, DsecError) else _from_os_error(error)
+        if isinstance(known, NoSpaceError):
+            known.hint = known.hint or "free some space, or set --home to another disk"
         context.output.error(known)
         return known.exit_code
     except _Interrupted as error:
@@ -166,7 +173,17 @@ def _guarded(arguments: list[str]) -> int:
     except click.ClickException as error:
         context.output.failure("UsageError", error.format_message(), _usage(error), error.exit_code)
         return error.exit_code
-    return status if isinstance(status, int) else 0
+
+
+def _invoke(arguments: list[str], context: Context) -> int:
+    status = 0
+    try:
+        with cli.make_context(_PROGRAM, arguments, obj=context) as made:
+            cli.invoke(made)
+    except click.exceptions.Exit as end:
+        status = end.exit_code
+    sys.stdout.flush()  # here, where it is known what to do when nobody reads it
+    return status
 
 
 def _usage(error: click.ClickException) -> str | None:
@@ -178,7 +195,7 @@ def _from_os_error(error: OSError) -> DsecError:
     where = f"{error.filename}: " if error.filename else ""
     message = f"{where}{error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpaceError(message, hint="free some space, or set --home to another disk")
+        return NoSpaceError(message)
     if error.errno in (errno.EPERM, errno.EACCES):
         return CapabilityMissingError(message, hint="run as root")
     if error.errno == errno.ENOENT:

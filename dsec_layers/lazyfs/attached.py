@@ -26,6 +26,7 @@ from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.loading import load_served_layer
+from dsec_layers.lazyfs.protocol import Counts
 from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
 from dsec_layers.linux import fuse
 from dsec_layers.model import canonical
@@ -71,6 +72,7 @@ class AttachedLayers:
         self._lock = threading.Lock()
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
+        self._past = Counters()
         self._state = _State()
         before = _read_state(self._file)
         if before.connection != connection:
@@ -82,6 +84,11 @@ class AttachedLayers:
     def generation(self) -> int:
         """How many daemons have served this connection, this one included."""
         return self._state.generation
+
+    @property
+    def past(self) -> Counts:
+        """What layers that are detached now have counted."""
+        return self._past.counts()
 
     def by_node(self, node: int) -> File | None:
         """The file with this node number."""
@@ -139,6 +146,7 @@ class AttachedLayers:
             if file is not None:
                 del self._by_node[file.node]
                 self._fetcher.forget(file.device.layer)
+                self._past.add(**msgspec.structs.asdict(file.device.layer.counters.counts()))
             shutil.rmtree(self._folder / name, ignore_errors=True)
         return True
 

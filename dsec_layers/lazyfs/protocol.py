@@ -131,7 +131,10 @@ class CacheStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Everything counted, layers in order of their digest."""
+    """Everything counted, layers in order of their digest.
+
+    `totals` are since the daemon started, of layers too that are detached by now.
+    """
 
     layers: tuple[LayerStats, ...]
     totals: Counts

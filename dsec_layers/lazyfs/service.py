@@ -153,7 +153,7 @@ class Service:
         layers = tuple(_layer_stats(file) for file in self._layers.listed())
         return protocol.Stats(
             layers=layers,
-            totals=counters.total(layer.counts for layer in layers),
+            totals=counters.total([*(layer.counts for layer in layers), self._layers.past]),
             cache=protocol.CacheStats(
                 disk_bytes=self._cache.used_bytes,
                 disk_limit_bytes=self._cache.limit_bytes,

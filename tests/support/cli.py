@@ -56,9 +56,8 @@ class Ran:
     @property
     def error(self) -> str:
         """What stands behind the only `error: ` on standard error."""
-        found = [line for line in self.stderr.splitlines() if "error: " in line]
+        found = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
         assert len(found) == 1, self.stderr
-        assert found[0].startswith("error: ")
         assert "Traceback" not in self.stderr
         return found[0].removeprefix("error: ")
 
@@ -168,9 +167,8 @@ class Cli:
         work = ("work", "builder/work", "run/containers", "run/rootfs", "run/journal")
         found = [path for place in work for path in (self.home / place).glob("*")]
         found += (self.home / "store").rglob("tmp-*")
-        mounts = [
-            path for path in mounts_below(self.folder) if path != str(self.home / "run/blobs")
-        ]
+        usual = (str(self.folder), str(self.home / "run/blobs"))
+        mounts = [path for path in mounts_below(self.folder) if path not in usual]
         layers = str(self.home / "run/layers")
         return [
             *map(str, found),
