@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from pathlib import Path
 
 import blake3
@@ -132,9 +133,13 @@ class LocalDevices:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / layer.digest.hex
         if not path.exists():
-            aside = path.with_suffix(f".{os.getpid()}")
+            aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
             aside.write_bytes(read_device(layer, layer.blobs))
-            aside.rename(path)
+            try:
+                os.link(aside, path)  # a mounted device is never replaced
+            except FileExistsError:
+                pass
+            aside.unlink()
         self.attached.add(layer.digest.hex)
         return Device(path, path.stat().st_size)
 
