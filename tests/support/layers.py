@@ -7,6 +7,7 @@ obeys the formats, so it stands beside the real one as a second opinion.
 from __future__ import annotations
 
 import io
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -135,10 +136,8 @@ class LocalDevices:
         if not path.exists():
             aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
             aside.write_bytes(read_device(layer, layer.blobs))
-            try:
-                os.link(aside, path)  # a mounted device is never replaced
-            except FileExistsError:
-                pass
+            with contextlib.suppress(FileExistsError):  # a mounted device is never replaced
+                os.link(aside, path)
             aside.unlink()
         self.attached.add(layer.digest.hex)
         return Device(path, path.stat().st_size)
