@@ -6,8 +6,8 @@ obeys the formats, so it stands beside the real one as a second opinion.
 
 from __future__ import annotations
 
-import io
 import contextlib
+import io
 import os
 import threading
 from pathlib import Path
