@@ -115,14 +115,16 @@ def cli(
 
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@json_option
+@pass_context
+def completion(context: Context, shell: str) -> None:
     """Print the completion script of a shell, to be evaluated in its start file."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
-    if found is None:
-        raise CapabilityMissingError(f"no completion for {shell}")
-    click.echo(found(cli, {}, _PROGRAM, _COMPLETE).source())
+    assert found is not None
+    script = found(cli, {}, _PROGRAM, _COMPLETE).source()
+    context.output.result({"script": script}, lambda: script)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
