@@ -5,6 +5,7 @@ $DSEC_HOME (default /var/lib/dsec for root, else ~/.local/share/dsec)
   cache/chunks/    chunks fetched for lazy mounts
   metadata/        unpacked EROFS images by layer digest
   builder/         the step cache
+  making/          work that is under way
   run/             sockets, FUSE mounts and the journal
 """
 

@@ -28,10 +28,11 @@ from dsec_layers.api import composing, importing
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import DsecError
 from dsec_layers.linux import mount
-from dsec_layers.model.reference import Reference
+from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import transfer
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.leftovers import mounts_below
+from tests.support.packed import pack_files
 from tests.support.rootfs import make_rootfs
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +153,11 @@ class Cli:
 
     def add(self, reference: str, files: Mapping[str, str]) -> None:
         """A layer of these files, over the base when it is not one itself."""
-        add_layer(self.bench, self.folder, reference, files)
+        parsed = Reference.parse(reference)
+        is_base = parsed.kind is Kind.BASE
+        base = None if is_base else self.bench.resolve(Reference.parse(BASE))
+        data = {path: text.encode() for path, text in files.items()}
+        pack_files(self.bench, parsed, data, base=base)
 
     def compose(self, reference: str, *parts: str) -> None:
         """An environment."""
@@ -164,7 +169,7 @@ class Cli:
 
     def leftovers(self) -> list[str]:
         """Mounts, half-done work and processes that should have gone; the daemon may stay."""
-        work = ("work", "builder/work", "run/containers", "run/rootfs", "run/journal")
+        work = ("making", "builder/work", "run/containers", "run/rootfs", "run/journal")
         found = [path for place in work for path in (self.home / place).glob("*")]
         found += (self.home / "store").rglob("tmp-*")
         usual = (str(self.folder), str(self.home / "run/blobs"))
@@ -212,27 +217,6 @@ def processes_with(text: str) -> list[str]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
     return found
-
-
-def add_layer(bench: Workbench, folder: Path, reference: str, files: Mapping[str, str]) -> None:
-    """Pack a layer of plain files; one that is no base stands on BASE."""
-    from dsec_layers.api.publishing import publish
-    from dsec_layers.model.manifest import Provenance
-    from dsec_layers.model.reference import Kind
-    from dsec_layers.model.runconfig import RunConfig
-    from dsec_layers.sources.directory import walk
-
-    parsed = Reference.parse(reference)
-    base = "" if parsed.kind is Kind.BASE else bench.resolve(Reference.parse(BASE)).digest
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        for path, text in files.items():
-            Path(name, path).parent.mkdir(parents=True, exist_ok=True)
-            Path(name, path).write_text(text)
-        for each in (Path(name), *Path(name).rglob("*")):
-            each.chmod(0o755)
-            os.utime(each, (0, 0))
-        provenance = Provenance(source="build", base=base)
-        publish(bench, walk(Path(name)), parsed, run=RunConfig(), provenance=provenance)
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
