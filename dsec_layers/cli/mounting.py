@@ -81,7 +81,14 @@ def _mode(row: mounting.Mounted) -> str:
     return mode if row.process is None else f"{mode}, of process {row.process}"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+class _RunCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Behind REFERENCE stands the command with its options; ours may, if `--` ends them."""
+        ctx.allow_interspersed_args = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_RunCommand)
 @click.argument("reference", type=ReferenceType())
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
@@ -112,7 +119,7 @@ def _mode(row: mounting.Mounted) -> str:
     help="Show a file or directory of this machine at TARGET.",
 )
 @click.option("--interactive", "-i", is_flag=True, help="Give the command our standard input.")
-@click.option("--tty", is_flag=True, help="Give the command a terminal.")
+@click.option("--tty", "-t", is_flag=True, help="Give the command a terminal.")
 @json_option
 @pass_context
 def run(

@@ -65,8 +65,29 @@ def test_variables_folder_and_user(cli: Cli) -> None:
 
 
 def test_an_entrypoint_takes_the_place_of_the_environments_own(cli: Cli) -> None:
-    assert cli("run", BASE, "--entrypoint", "cat", "/etc/group").startswith("root:x:0:")
-    cli.fails(InvalidInputError, "run", BASE, "--entrypoint", "")
+    assert cli("run", "--entrypoint", "cat", BASE, "/etc/group").startswith("root:x:0:")
+    cli.fails(InvalidInputError, "run", "--entrypoint", "", BASE)
+
+
+def test_options_of_the_command_are_its_own(cli: Cli) -> None:
+    """Also those that `run` has too; between the reference and `--` they are those of `run`."""
+    assert cli("run", BASE, "sh", "-e", "-c", 'echo "$@"', "-", "--user", "-v") == "--user -v\n"
+    assert cli("run", BASE, "--user", "user", "--", "id", "-u") == "1000\n"
+    assert cli("run", BASE, "--", "sh", "-c", 'echo "$@"', "-", "--", "-x") == "-- -x\n"
+    for words in (("--bogus", BASE, "true"), (BASE, "--bogus", "--", "true")):
+        ran = cli.run("run", *words)
+        assert ran.status == 2
+        assert "--bogus" in ran.error
+
+
+def test_no_network(cli: Cli) -> None:
+    seen = cli("run", BASE, "--network", "none", "--", "cat", "/proc/net/dev")
+    assert [line.split(":")[0].strip() for line in seen.splitlines()[2:]] == ["lo"]
+
+
+def test_a_terminal_that_is_not_there(cli: Cli) -> None:
+    assert "terminal" in cli.fails(InvalidInputError, "run", "-it", BASE, "--", "true").error
+    assert cli.leftovers() == []
 
 
 def test_volumes(cli: Cli) -> None:
@@ -74,7 +95,9 @@ def test_volumes(cli: Cli) -> None:
     folder.mkdir()
     (folder / "in").write_text("given\n")
     volume = f"{folder}:/new/place"
-    assert cli("run", BASE, "-v", volume, "sh", "-c", "cat /new/place/in >/new/place/out") == ""
+    assert (
+        cli("run", BASE, "-v", volume, "--", "sh", "-c", "cat /new/place/in >/new/place/out") == ""
+    )
     assert (folder / "out").read_text() == "given\n"
     refused = cli.run("run", BASE, "-v", f"{volume}:ro", "--", "touch", "/new/place/more")
     assert refused.status == 1
