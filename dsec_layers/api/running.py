@@ -67,22 +67,11 @@ def run(
             read_only=options.read_only,
             upper=options.upper,
             extra_lowers=[stubs],
-            on_layers=lambda layers: make_stubs(stubs, tuple(reversed(layers)), options.binds),
+            on_layers=lambda layers: make_stubs(stubs, layers[::-1], options.binds),
             name=f"{reference} $ {shlex.join(words)}",
         ) as rootfs,
     ):
-        command = Command(
-            rootfs=rootfs.target,
-            argv=words,
-            env={**stack.run.env, **options.env},
-            cwd=options.workdir or stack.run.workdir or "/",
-            user=options.user or stack.run.user,
-            network=options.network,
-            binds=options.binds,
-            read_only=options.read_only,
-            stdin="inherited" if options.interactive or options.tty else "empty",
-            tty=options.tty,
-        )
+        command = _command(rootfs.target, words, stack.run, options)
         try:
             finished = container.run(
                 command, scratch, on_output=on_output, on_error=on_error, by=runtime
@@ -91,6 +80,21 @@ def run(
             forget_runtime(bench.home.run)
             raise
     return finished.status
+
+
+def _command(rootfs: Path, words: Sequence[str], config: RunConfig, options: RunOptions) -> Command:
+    return Command(
+        rootfs=rootfs,
+        argv=words,
+        env={**config.env, **options.env},
+        cwd=options.workdir or config.workdir or "/",
+        user=options.user or config.user,
+        network=options.network,
+        binds=options.binds,
+        read_only=options.read_only,
+        stdin="inherited" if options.interactive or options.tty else "empty",
+        tty=options.tty,
+    )
 
 
 def command_words(

@@ -30,21 +30,45 @@ def test_an_import_that_waits_for_its_archive(bare: Cli, number: signal.Signals)
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_import_that_is_packing(bare: Cli, number: signal.Signals) -> None:
-    """The content is a fifo's end that never comes: the packer stands in the middle of its work."""
     source = bare.folder / "source"
     source.mkdir()
-    for count in range(50):
-        (source / f"f{count:02}").write_bytes(os.urandom(1 << 20))
-    with bare.start("--progress", "json", "import", source, "base/x:1") as child:
+    for megabytes in (50, 100, 200, 400):  # a machine may be so fast that all is packed before
+        for count in range(megabytes):
+            (source / f"f{count:03}").write_bytes(os.urandom(1 << 20))
+        with bare.start("--progress", "json", "import", source, "base/x:1") as child:
+            assert child.stderr is not None
+            making = bare.home / "making"
+            while not list(making.glob("pack-*/*/*")) and child.poll() is None:
+                os.sched_yield()
+            child.send_signal(number)
+            said = child.stderr.read()
+        if child.returncode != 0:
+            break
+        bare("rm", "base/x:1")
+    assert child.returncode == 128 + number
+    assert b'"Interrupted"' in said.splitlines()[-1]
+    assert bare.tags() == []
+    assert bare.leftovers() == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_import_that_waits_to_be_tagged(bare: Cli, number: signal.Signals) -> None:
+    """All is packed, and the tag is locked by another: there is no tag without the last step."""
+    folder = bare.bench.local.root / "refs/base/x"
+    folder.mkdir(parents=True)
+    (folder / "@1.lock").write_text("somebody else")
+    with bare.start("import", "-", "base/x:1") as child:
+        assert child.stdin is not None
         assert child.stderr is not None
-        work = bare.home / "making"
-        while not list(work.glob("pack-*/*/*")) and child.poll() is None:
+        child.stdin.write(tar_of({"file": b"data"}))
+        child.stdin.close()
+        while not list(folder.glob("tmp-*")) and child.poll() is None:
             os.sched_yield()
         child.send_signal(number)
-        last = child.stderr.read().splitlines()[-1]
+        assert child.stderr.read() == f"error: ended by {number.name}\n".encode()
     assert child.returncode == 128 + number
-    assert b"Interrupted" in last
     assert bare.tags() == []
+    (folder / "@1.lock").unlink()
     assert bare.leftovers() == []
 
 
