@@ -324,11 +324,14 @@ def test_closing_answers_who_waits(make_rig: MakeRig) -> None:
     assert isinstance(queued.exception(60), StoreError) or queued.result() == data[3 * BLOCK :]
 
 
-def test_futures_of_a_chunk_at_hand_are_done(make_rig: MakeRig) -> None:
+def test_a_chunk_that_came_meanwhile_is_not_fetched_again(make_rig: MakeRig) -> None:
     rig, data = make_rig(), device_bytes(2)
     device = rig.device(data, [BLOCK] * 2)
     read(device, 0, 2 * BLOCK)
+    rig.fetcher.drain()
+    rig.store.requests.clear()
     futures: list[Future[Plain]] = rig.fetcher.want(
         device.layer, [(index, device.layer.table[index]) for index in range(2)]
     )
-    assert b"".join(future.result(0) for future in futures) == data
+    assert b"".join(future.result(60) for future in futures) == data
+    assert rig.store.requests == []  # whoever looked in vain before they came finds them here
