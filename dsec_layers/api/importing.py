@@ -41,9 +41,9 @@ def import_(
 ) -> LayerRow:
     """Make the base layer `reference` from `source`.
 
-    That is `-` (a tar on standard input), a tar of a root file system, an OCI layout, an archive
-    that `docker save` or `skopeo copy` wrote, or a directory that holds a root file system.
-    `progress` is called with the bytes packed since its last call. Raises InvalidInputError,
+    That is `-` (a tar on standard input), a tar of a root file system (a fifo too), an OCI layout,
+    an archive that `docker save` or `skopeo copy` wrote, or a directory that holds a root file
+    system. `progress` is called with the bytes packed since its last call. Raises InvalidInputError,
     NotFoundError, CorruptError, NoSpaceError.
     """
     if reference.kind is not Kind.BASE:
@@ -73,6 +73,9 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
     path = Path(source)
     if not path.exists():
         raise NotFoundError(f"{source} does not exist", hint="give a tar, a directory or -")
+    if path.is_fifo():  # it can be read but once
+        with path.open("rb") as stream:
+            return read_tar(_Descriptor(stream.fileno()), spool, name=source), RunConfig()
     image = oci.find_image(path, spool, reference=options.image)
     if image is not None:
         return image.source, image.run

@@ -48,16 +48,17 @@ def gone(path: bytes) -> Entry:
 
 LAYERS = [
     [
-        folder(b"d"),
-        file(b"d/f"),
-        file(b"d/g"),
-        folder(b"d/s"),
-        file(b"d/s/x"),
-        folder(b"e"),
-        file(b"e/f"),
+        *(folder(b"d"), file(b"d/f"), file(b"d/g"), folder(b"d/s"), file(b"d/s/x")),
+        *(folder(b"e"), file(b"e/f"), file(b"w"), folder(b"v"), file(b"v/x")),
     ],
-    [folder(b"d"), gone(b"d/g"), folder(b"d/s", opaque=True), file(b"d/s/y"), link(b"e", b"d")],
-    [folder(b"d"), file(b"d/g"), link(b"l", b"e/../e/./s"), gone(b"none"), link(b"r", b"/../d")],
+    [
+        *(folder(b"d"), gone(b"d/g"), folder(b"d/s", opaque=True), file(b"d/s/y")),
+        *(link(b"e", b"d"), gone(b"w"), gone(b"v")),
+    ],
+    [
+        *(folder(b"d"), file(b"d/g"), link(b"l", b"e/../e/./s"), gone(b"none")),
+        *(link(b"r", b"/../d"), folder(b"v"), file(b"v/y")),
+    ],
 ]
 
 
@@ -79,6 +80,9 @@ LAYERS = [
         (b"d/f/", 0, b"d/f"),
         (b"d/f/..", None, b""),
         (b"none", None, b""),
+        (b"w", None, b""),
+        (b"v/x", None, b""),
+        (b"v/y", 2, b"v/y"),
     ],
 )
 def test_find(path: bytes, layer: int | None, found: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +134,49 @@ def test_no_words_give_help(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -
         main([])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("Usage: dsec-layers ")
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_only_the_first_signal_interrupts(
+    number: signal.Signals, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is undone on the way out must not be interrupted by impatience."""
+    undone = []
+
+    def serve(*_: object) -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            for each in SIGNALS:
+                signal.raise_signal(each)
+            undone.append(number)
+
+    monkeypatch.setattr("dsec_layers.api.looking.list_references", serve)
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["ls"])
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert ended.value.code == 128 + number
+    assert undone == [number]
+    assert capsys.readouterr().err == f"error: ended by {number.name}\n"
+
+
+def test_an_ignored_signal_stays_ignored(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nohup and a shell's background jobs want it."""
+    handled: list[int] = []
+    monkeypatch.setattr("signal.signal", lambda number, _: handled.append(number))
+    monkeypatch.setattr(
+        "signal.getsignal",
+        lambda number: signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL,
+    )
+    run("--help")
+    assert handled == [signal.SIGINT, signal.SIGTERM]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
