@@ -43,8 +43,9 @@ def import_(
 
     That is `-` (a tar on standard input), a tar of a root file system (a fifo too), an OCI layout,
     an archive that `docker save` or `skopeo copy` wrote, or a directory that holds a root file
-    system. `progress` is called with the bytes packed since its last call. Raises InvalidInputError,
-    NotFoundError, CorruptError, NoSpaceError.
+    system. `progress` is called with the bytes packed since its last call.
+
+    Raises InvalidInputError, NotFoundError, CorruptError, NoSpaceError.
     """
     if reference.kind is not Kind.BASE:
         raise InvalidInputError(
@@ -69,6 +70,8 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
     from dsec_layers.sources import oci
 
     if source == "-":
+        if sys.stdin is None:
+            raise InvalidInputError("standard input is closed")
         return read_tar(_Descriptor(sys.stdin.fileno()), spool, name="standard input"), RunConfig()
     path = Path(source)
     if not path.exists():

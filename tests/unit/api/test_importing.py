@@ -86,9 +86,14 @@ def test_times_are_clamped(bench: Workbench, tmp_path: Path) -> None:
     assert again.digest == row.digest
 
 
-def test_what_cannot_be_imported(bench: Workbench, tmp_path: Path) -> None:
+def test_what_cannot_be_imported(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cut").write_bytes(archive([member("f", data=bytes(2000))])[:1000])
     (tmp_path / "text").write_bytes(b"text" * 200)
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidInputError, match="standard input is closed"):
+        import_(bench, "-", NAME)
     with pytest.raises(NotFoundError, match="does not exist"):
         import_(bench, str(tmp_path / "missing"), NAME)
     with pytest.raises(CorruptError, match="cut"):
