@@ -17,6 +17,7 @@ from dsec_layers.builder.borrowing import copied_up
 from dsec_layers.builder.events import Progress
 from dsec_layers.builder.request import BuildRequest, BuildResult, Lent, lend_nothing, locate
 from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
@@ -58,6 +59,7 @@ def build(
     told of steps, `on_bytes` of the bytes packed. Raises InvalidInputError (`file:line`),
     NotFoundError, BuildError, NoSpaceError, CapabilityMissingError, CorruptError.
     """
+    _check_agreement(reference, options)
     require(Capability.ROOT, Capability.OVERLAY, Capability.OCI)
     layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
     parents = Parents(bench)
@@ -91,6 +93,18 @@ def build(
             workers=options.workers,
             progress=on_bytes,
         )
+
+
+def _check_agreement(reference: Reference | None, options: BuildOptions) -> None:
+    """A base holds a whole tree and the others a diff: one tagged as the other would be broken."""
+    if reference is None:
+        return
+    for what, given, tagged in (
+        ("kind", options.kind, reference.kind.value),
+        ("name", options.name, reference.name),
+    ):
+        if given not in (None, tagged):
+            raise InvalidInputError(f"the {what} {given} is not that of {reference}")
 
 
 def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[KnownLayer]:

@@ -128,6 +128,8 @@ def test_what_does_not_exist(cli: Cli, words: tuple[str, ...]) -> None:
         (("compose", BASE, "-t", "base/x"), "base/x"),
         (("compose", "env/a", "-t", "env/x"), "env"),
         (("build", ".", "-t", "env/x"), "env/x"),
+        (("build", ".", "-t", "base/x", "--kind", "toolkit"), "toolkit"),
+        (("build", ".", "-t", "base/x", "--name", "y"), "the name y"),
         (("cat", BASE, "/etc"), "/etc"),
         (("rm", f"base/small@sha256:{'0' * 64}"), "tag"),
     ],
