@@ -33,6 +33,9 @@ from tests.support.stranger_erofs import crc32c
 from tests.support.stranger_parts import Refused, compose, open_chunk, unzstd, walk_pack
 
 FILE, DIRECTORY, CHAR = EntryKind.FILE, EntryKind.DIRECTORY, EntryKind.CHAR
+CONFIG_MEMBERS = set(
+    ["kind", "metadata", "name", "provenance", "run", "sizes", "table", "tree_digest"]
+)
 INPUTS = {"é": '\u2028\x7f\x01"\\', "\U0001f600": "", "\ue000": "/"}
 MARKER, OPAQUE = b"trusted.overlay.whiteout", b"trusted.overlay.opaque"
 
@@ -86,6 +89,7 @@ class Workshop:
         descriptor = self.pack(self.source(tree, contents))
         layer = self.read()
         assert layer.digest == descriptor.digest
+        assert layer.config.keys() == CONFIG_MEMBERS
         assert layer.config["tree_digest"] == str(tree.digest())
         check_items(layer, tree)
         runs = {
