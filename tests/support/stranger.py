@@ -1,9 +1,8 @@
-"""A reader of stores that knows the pages of docs/formats and nothing else.
+"""A reader of stores that follows the pages of docs/formats and shares no code with the package.
 
-With its parts `stranger_erofs` and `stranger_parts` it proves that the pages are complete: from
-them, with the standard library, zstd and blake3, a stranger can read a store. It imports nothing
-from the package. It is simple rather than fast, holds in memory what it reads, and verifies what
-the pages say can be verified.
+With its parts `stranger_erofs` and `stranger_parts` it holds the pages against what is written: all
+it needs besides them is the standard library, zstd and blake3. It is simple rather than fast, holds
+in memory what it reads, and verifies what the pages say can be verified.
 """
 
 from __future__ import annotations

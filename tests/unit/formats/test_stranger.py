@@ -1,130 +1,34 @@
-"""What a reader written from docs/formats alone reads is what was packed, in every field."""
+"""What a reader that follows docs/formats finds is what was packed, in every field."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from msgspec.structs import asdict, replace
+from hypothesis import given
+from msgspec.structs import replace
 
 from dsec_layers.builder.borrowing import copied_up
-from dsec_layers.builder.pack import PackedLayer, pack_layer
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
-from dsec_layers.model import canonical
-from dsec_layers.model.content import Content, LocalFile, Source
-from dsec_layers.model.environment import Environment
-from dsec_layers.model.manifest import Descriptor, Provenance
-from dsec_layers.model.merge import apply
-from dsec_layers.model.reference import Reference
-from dsec_layers.model.runconfig import RunConfig, merge
+from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree, sparse_content_hasher
-from dsec_layers.registry.directory import DirectoryStore
-from tests.support import stranger, trees
+from tests.support import trees
 from tests.support.stranger_erofs import crc32c
-from tests.support.stranger_parts import Refused, compose, open_chunk, unzstd, walk_pack
+from tests.support.stranger_parts import Refused, open_chunk, unzstd, walk_pack
+from tests.support.stranger_workshop import Workshop, check_items, check_packs, file, folder
 
 FILE, DIRECTORY, CHAR = EntryKind.FILE, EntryKind.DIRECTORY, EntryKind.CHAR
-CONFIG_MEMBERS = set(
-    ["kind", "metadata", "name", "provenance", "run", "sizes", "table", "tree_digest"]
-)
-INPUTS = {"é": '\u2028\x7f\x01"\\', "\U0001f600": "", "\ue000": "/"}
 MARKER, OPAQUE = b"trusted.overlay.whiteout", b"trusted.overlay.opaque"
-
-
-class Workshop:
-    """A store in a directory, layers packed into it, and the stranger who reads it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = DirectoryStore.open(folder / "store", create=True)
-        self.stranger = stranger.Store(folder / "store")
-        self._work = folder / "work"
-        self._work.mkdir()
-
-    def source(self, tree: Tree, contents: trees.Contents) -> Source:
-        places: dict[bytes, Content] = {}
-        for path, data in contents.items():
-            place = os.fsencode(self._work / f"{len(list(self._work.iterdir()))}")
-            trees.write_sparse(place, data)
-            places[path] = LocalFile(place)
-        return Source(Tree.of(replace(entry, digest=b"") for entry in tree), places)
-
-    def pack(
-        self,
-        source: Source,
-        name: str = "base/x:1",
-        run: RunConfig = RunConfig(),  # noqa: B008 (frozen)
-        known: Sequence[KnownLayer] = (),
-        base: str = "",
-    ) -> Descriptor:
-        """Pack a layer and tag it as `name`."""
-        reference = Reference.parse(name)
-        layer = pack_layer(
-            source,
-            kind=reference.kind,
-            name=reference.name,
-            store=self.store,
-            work_dir=self._work,
-            run=run,
-            provenance=Provenance(source="a test", inputs=INPUTS, base=base),
-            known=known,
-        )
-        self.packed: PackedLayer = layer
-        self.store.tag(reference, layer.manifest.descriptor())
-        return layer.manifest.descriptor()
-
-    def read(self, name: str = "base/x:1") -> stranger.Layer:
-        return stranger.read_layer(self.stranger, self.stranger.resolve(name))
-
-    def check(self, tree: Tree, contents: trees.Contents) -> stranger.Layer:
-        """Pack it, and compare all that the stranger finds with it; `tree` has its digests."""
-        descriptor = self.pack(self.source(tree, contents))
-        layer = self.read()
-        assert layer.digest == descriptor.digest
-        assert layer.config.keys() == CONFIG_MEMBERS
-        assert layer.config["tree_digest"] == str(tree.digest())
-        check_items(layer, tree)
-        runs = {
-            path: [(at, data[at : at + length]) for at, length in trees.data_runs(data)]
-            for path, data in contents.items()
-        }
-        assert layer.runs == runs
-        check_packs(layer)
-        return layer
-
-
-def check_items(layer: stranger.Layer, tree: Tree) -> None:
-    assert [vars(item) for item in layer.items] == [asdict(entry) for entry in tree]
-
-
-def check_packs(layer: stranger.Layer) -> None:
-    """Packs without the table hold all chunks that the table names."""
-    for number, pack in enumerate(layer.packs):
-        found = {digest: len(data) for digest, data in walk_pack(pack)}
-        named = {r.digest: r.length for r in layer.table.records if r.pack == number}
-        assert named.items() <= found.items()
 
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
-
-
-def file(path: bytes, data: bytes, **fields: object) -> Entry:
-    entry = Entry(path=path, kind=FILE, size=len(data), digest=trees.content_digest(data))
-    return replace(entry, **fields)
-
-
-def folder(path: bytes, **fields: object) -> Entry:
-    return replace(Entry(path=path, kind=DIRECTORY), **fields)
 
 
 @given(trees.trees())
@@ -280,97 +184,6 @@ def test_a_damaged_pack_is_refused(workshop: Workshop, at: int) -> None:
     damaged[at] ^= 0x40
     with pytest.raises(Refused):
         list(walk_pack(bytes(damaged)))
-
-
-RUNS = [
-    RunConfig(
-        env={"PATH": "/usr/bin:/bin", "A": "1", "LD_LIBRARY_PATH": ""},
-        workdir="/",
-        user="root",
-        entrypoint=("sh",),
-        cmd=("-c", "é"),
-        labels={"a": "1", "b": "1"},
-    ),
-    RunConfig(
-        env={"PATH": "/opt/bin::/bin", "A": "2", "LD_LIBRARY_PATH": "/lib:"},
-        workdir="",
-        entrypoint=(),
-        shell=("bash", "-c"),
-        labels={"b": "2"},
-    ),
-    RunConfig(env={"MANPATH": ":/man:"}, cmd=(), shell=(), user=""),
-]
-
-
-def test_an_environment(workshop: Workshop) -> None:
-    names = ["base/deb/ian:12", "workspace/w:latest", "toolkit/t__t:1"]
-    layers = []
-    for name, wish in zip(names, RUNS, strict=True):
-        data = name.encode()
-        source = workshop.source(Tree.of([file(b"f", data)]), {b"f": data})
-        layers.append((Reference.parse(name).kind, name, workshop.pack(source, name, wish)))
-    environment = Environment.of(layers[::-1], merge(RUNS))
-    descriptor = environment.descriptor()
-    workshop.store.put(descriptor, environment.encode())
-    workshop.store.tag(Reference.parse("env/e"), descriptor)
-    at = f"@{descriptor.digest}"
-    for name in ("env/e", "env/e:latest", f"env/e{at}", f"env/e:latest{at}"):
-        found, run = stranger.read_stack(workshop.stranger, name)
-        assert [layer.digest for layer in found] == [layer.digest for _, _, layer in layers]
-        assert [layer.runs[b"f"][0][1].decode() for layer in found] == names
-        assert canonical.encode(merge(RUNS)) == stranger.canonical(run)
-
-
-def test_a_layer_by_its_digest_alone(workshop: Workshop) -> None:
-    descriptor = workshop.pack(Source(Tree.of([])))
-    assert workshop.read(f"base/any@{descriptor.digest}").digest == descriptor.digest
-
-
-def test_a_tag_that_has_moved_is_refused(workshop: Workshop) -> None:
-    first = workshop.pack(Source(Tree.of([])))
-    workshop.pack(Source(Tree.of([folder(b"d")])))
-    with pytest.raises(Refused):
-        workshop.read(f"base/x:1@{first.digest}")
-
-
-@settings(max_examples=25)
-@given(trees.trees(changes=False, max_inodes=6), trees.trees(max_inodes=6))
-def test_layers_compose_as_described(
-    below: tuple[Tree, trees.Contents], above: tuple[Tree, trees.Contents]
-) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        workshop = Workshop(Path(place))
-        base = workshop.pack(workshop.source(*below), "base/b", RUNS[0])
-        workshop.pack(workshop.source(*above), "workspace/w", RUNS[1], base=base.digest)
-        (lower, upper), run = stranger.read_stack(workshop.stranger, "workspace/w")
-        items = compose(lower.items, upper.items)
-        assert [vars(item) for item in items] == [asdict(e) for e in apply(below[0], above[0])]
-        assert stranger.canonical(run) == canonical.encode(merge(RUNS[:2]))
-
-
-_words = st.sampled_from(["", "a", "/b:", "c:a", "é"])
-_commands = st.one_of(st.none(), st.lists(_words, max_size=2).map(tuple))
-_runs = st.builds(
-    RunConfig,
-    env=st.dictionaries(st.sampled_from(["PATH", "A", "GOPATH"]), _words),
-    workdir=st.one_of(st.none(), _words),
-    user=st.one_of(st.none(), _words),
-    entrypoint=_commands,
-    cmd=_commands,
-    shell=_commands,
-    labels=st.dictionaries(_words, _words),
-)
-
-
-@given(st.lists(_runs, max_size=4))
-def test_run_configurations_merge_as_described(runs: list[RunConfig]) -> None:
-    documents = [json.loads(canonical.encode(run)) for run in runs]
-    assert stranger.canonical(stranger.merge_runs(documents)) == canonical.encode(merge(runs))
-
-
-@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(-(2**70), 2**70))))
-def test_canonical_json_as_described(value: dict[str, object]) -> None:
-    assert stranger.canonical(value) == canonical.encode(value)
 
 
 def test_the_checksum_is_the_known_one() -> None:
