@@ -14,7 +14,7 @@ ENV = Reference.parse("env/large:v1")
 def parts(cli: Cli) -> list[Reference]:
     """A base, a workspace and twenty toolkits, which all write to the same file."""
     names = [f"toolkit/t{number}:1" for number in range(20)]
-    cli.add("workspace/w:1", {"shared": "workspace", "work/here": "w"})
+    cli.add("workspace/w:1", {"shared": "workspace", "project/here": "w"})
     for name in names:
         cli.add(name, {"shared": name, f"tools/{name.replace('/', '-')}": name})
     return [Reference.parse(name) for name in (*names, BASE, "workspace/w:1")]
@@ -27,7 +27,7 @@ def test_twenty_toolkits(cli: Cli, parts: list[Reference]) -> None:
     with mounting.mounted(cli.bench, ENV, read_only=True) as rootfs:
         assert (rootfs.target / "shared").read_text() == "toolkit/t19:1"
         assert len(list((rootfs.target / "tools").iterdir())) == 20
-        assert (rootfs.target / "work/here").read_text() == "w"
+        assert (rootfs.target / "project/here").read_text() == "w"
         assert {f"/{path.relative_to(rootfs.target)}" for path in rootfs.target.rglob("*")} == {
             f"/{entry.path.decode()}" for entry in looking.tree(cli.bench, ENV) if entry.path
         }
@@ -46,4 +46,4 @@ def test_the_order_of_toolkits_decides(cli: Cli, parts: list[Reference]) -> None
 def test_a_workspace_stands_on_its_base(cli: Cli, parts: list[Reference]) -> None:
     stack = cli.bench.stack(parts[-1])
     assert [layer.config.kind for layer in stack.layers] == [Kind.BASE, Kind.WORKSPACE]
-    assert running.run(cli.bench, parts[-1], ["test", "-e", "/work/here"]) == 0
+    assert running.run(cli.bench, parts[-1], ["test", "-e", "/project/here"]) == 0
