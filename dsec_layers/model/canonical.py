@@ -12,14 +12,17 @@ from typing import TypeVar
 
 import msgspec
 
-from dsec_layers.errors import CorruptError
+from dsec_layers.errors import CorruptError, InvalidInputError
 
 T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """Return the canonical JSON of `value`."""
-    return msgspec.json.encode(value, order="sorted")
+    """Return the canonical JSON of `value`. Raises InvalidInputError for text that is no Unicode."""
+    try:
+        return msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{error.object!r} is no UTF-8 and cannot be recorded") from error
 
 
 def decode(data: bytes, type_: type[T], *, what: str) -> T:

@@ -130,9 +130,8 @@ class Tree(msgspec.Struct, frozen=True):
         return Digest("blake3", hasher.hexdigest())
 
 
-_HEAD = struct.Struct(
-    "<IBHIIqIBI"
-)  # path length, kind, mode, uid, gid, mtime_ns, link group, opaque, xattr count
+# path length, kind, mode, uid, gid, mtime_ns, link group, opaque, xattr count
+_HEAD = struct.Struct("<IBHIIqIBI")
 _U32 = struct.Struct("<I")
 _FILE = struct.Struct("<Q32s")
 _DEVICE = struct.Struct("<II")
@@ -142,23 +141,10 @@ def encode_entry(entry: Entry) -> bytes:
     """The canonical encoding of one entry (docs/formats/tree.md).
 
     Little-endian: head, path, the fields of its kind, xattrs. Raises ValueError when a file's
-    content digest is not yet known.
+    content digest is not yet known, InvalidInputError for a number that has no place in it.
     """
     kind = entry.kind
-    parts = [
-        _HEAD.pack(
-            len(entry.path),
-            kind,
-            entry.mode,
-            entry.uid,
-            entry.gid,
-            entry.mtime_ns,
-            entry.link_group,
-            entry.opaque,
-            len(entry.xattrs),
-        ),
-        entry.path,
-    ]
+    parts = [_encode_head(entry), entry.path]
     if kind is EntryKind.FILE:
         if len(entry.digest) != 32:
             raise ValueError(f"content digest of {entry.path!r} is not known")
@@ -170,6 +156,26 @@ def encode_entry(entry: Entry) -> bytes:
     for name, value in entry.xattrs:
         parts += (_U32.pack(len(name)), name, _U32.pack(len(value)), value)
     return b"".join(parts)
+
+
+def _encode_head(entry: Entry) -> bytes:
+    try:
+        return _HEAD.pack(
+            len(entry.path),
+            entry.kind,
+            entry.mode,
+            entry.uid,
+            entry.gid,
+            entry.mtime_ns,
+            entry.link_group,
+            entry.opaque,
+            len(entry.xattrs),
+        )
+    except struct.error as error:
+        raise InvalidInputError(
+            f"{entry.path!r} has a mode, owner or time that a layer cannot hold: {error}",
+            hint="times end in the year 2262",
+        ) from error
 
 
 def sparse_content_hasher(size: int, runs: Iterable[tuple[int, int]]) -> blake3.blake3:

@@ -1,6 +1,7 @@
 import hashlib
 import json
 
+import msgspec
 import pytest
 
 from dsec_layers.errors import CorruptError
@@ -19,6 +20,7 @@ from dsec_layers.model.manifest import (
     decode_config,
 )
 from dsec_layers.model.reference import Kind
+from dsec_layers.model.runconfig import RunConfig
 
 
 def manifest(packs: int = 2) -> LayerManifest:
@@ -94,6 +96,7 @@ def test_a_config_comes_back() -> None:
     data = canonical.encode(config)
     assert decode_config(data) == config
     assert b'"kind":"workspace"' in data
-    assert b'"run":{}' not in data, "defaults are left out"
+    explicit = msgspec.structs.replace(config, run=RunConfig())
+    assert canonical.encode(explicit) == canonical.encode(decode_config(data)) == data
     with pytest.raises(CorruptError, match="config"):
         decode_config(data.replace(b"workspace", b"workshop"))

@@ -163,3 +163,9 @@ def test_names_and_parents() -> None:
     entry = file(b"a/b/c")
     assert (entry.name, entry.parent) == (b"c", b"a/b")
     assert (ROOT.name, ROOT.parent, file(b"a").parent) == (b"", b"", b"")
+
+
+def test_a_time_beyond_the_format_is_named() -> None:
+    entry = Entry(path=b"late", kind=EntryKind.DIRECTORY, mtime_ns=1 << 63)
+    with pytest.raises(InvalidInputError, match="late"):
+        Tree.of([entry]).digest()
