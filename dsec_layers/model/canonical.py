@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """Return the canonical JSON of `value`. Raises InvalidInputError for text that is no Unicode."""
+    """Return the canonical JSON of `value`. Raises InvalidInputError for text beyond Unicode."""
     try:
         return msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError as error:

@@ -84,7 +84,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     source_date_epoch: int | None = None
 
 
-class LayerConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+class LayerConfig(msgspec.Struct, frozen=True):
     """The config blob of a layer. `tree_digest` is `blake3:...` over the canonical tree."""
 
     kind: Kind
