@@ -5,6 +5,9 @@ SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 VENV := .venv
 READY := $(VENV)/.ready
 
+# Without bytecode every start of the program would compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart test lint bench lock clean
 
 help: ## Show the targets
