@@ -16,12 +16,12 @@ _IN_HEREDOC = "$`\n"
 
 def expand(text: str, variables: Mapping[str, str], *, escape: str = "\\") -> str:
     """Replace variables in a word, remove its quotes and resolve its escapes. Raises ValueError."""
-    return _Expander(text, variables, escape, quotes=True).run(end="")
+    return _Expander(text, variables, escape, quotes=True).whole()
 
 
 def expand_heredoc(text: str, variables: Mapping[str, str]) -> str:
     """Replace variables in a here-document: quotes stay, a backslash escapes as in a shell."""
-    return _Expander(text, variables, "\\", quotes=False).run(end="")
+    return _Expander(text, variables, "\\", quotes=False).whole()
 
 
 class _Expander:
@@ -34,7 +34,14 @@ class _Expander:
         self.quotes = quotes
         self.position = 0
 
-    def run(self, end: str) -> str:
+    def whole(self) -> str:
+        """Expand all of the text."""
+        try:
+            return self._run(end="")
+        except RecursionError:
+            raise ValueError("variables stand in one another too deeply") from None
+
+    def _run(self, end: str) -> str:
         """Expand up to and over the character `end`, or to the end of the text when it is empty."""
         result: list[str] = []
         while self.position < len(self.text):
@@ -113,7 +120,7 @@ class _Expander:
             value = value or None
         if operator == "" or operator not in "-+?":
             raise ValueError(f"unsupported modifier in ${{{name}...}} in {self.text!r}")
-        word = self.run(end="}")
+        word = self._run(end="}")
         if operator == "+":
             return "" if value is None else word
         if value is None and operator == "?":

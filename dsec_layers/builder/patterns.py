@@ -64,10 +64,8 @@ class IgnoreRules:
                 rules.append(IgnoreRule(keeps, compile_pattern(cleaned)))
         return cls(rules)
 
-    @property
-    def has_exceptions(self) -> bool:
-        """Whether something below an ignored directory may be kept."""
-        return any(rule.keeps for rule in self._rules)
+    def __bool__(self) -> bool:
+        return bool(self._rules)
 
     def ignores(self, path: bytes) -> bool:
         """Whether the relative path is left out of the context."""

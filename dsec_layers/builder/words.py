@@ -64,15 +64,21 @@ def take_flags(text: str) -> tuple[list[Flag], str]:
 
 
 def parse_json_list(text: str) -> tuple[str, ...] | None:
-    """The strings of a JSON list, or None when `text` is anything else (a shell command)."""
+    """The strings of a JSON list, or None when `text` is anything else (a shell command).
+
+    Raises ValueError for strings that no program can be given.
+    """
     if not text.startswith("["):
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         return None
+    for word in value:
+        if "\0" in word or any("\ud800" <= character <= "\udfff" for character in word):
+            raise ValueError(f"{word!a} holds a NUL or half of a character")
     return tuple(value)
 
 

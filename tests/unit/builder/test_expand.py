@@ -117,3 +117,8 @@ def test_single_quotes_keep_everything(text: str) -> None:
 def test_any_text_expands_or_is_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         expand(text, VARIABLES)
+
+
+def test_variables_in_variables_without_end_are_refused() -> None:
+    with pytest.raises(ValueError, match="too deeply"):
+        expand("${a:-" * 10_000 + "}" * 10_000, {})

@@ -70,3 +70,13 @@ def test_pairs_in_both_forms() -> None:
 def test_malformed_pairs(text: str) -> None:
     with pytest.raises(ValueError, match=r"name|quote|value"):
         parse_pairs(text)
+
+
+@pytest.mark.parametrize("text", [r'["a\u0000"]', r'["a", "\ud800"]', r'["\udc80"]'])
+def test_what_no_program_can_be_given_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="NUL or half of a character"):
+        parse_json_list(text)
+
+
+def test_a_list_too_deep_for_json_is_for_the_shell() -> None:
+    assert parse_json_list("[" * 100_000) is None
