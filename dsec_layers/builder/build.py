@@ -58,7 +58,10 @@ def build(
     context = Origin(request.context.absolute(), "the context", read_ignore_rules(request))
     with contextlib.ExitStack() as stack:
         opened = _OpenLayers(layers, stack)
-        steps = _Steps(request, epoch, context, opened, progress, plan)
+        cache = StepCache(request.home)
+        cache.sweep()
+        stack.enter_context(cache.in_use())
+        steps = _Steps(request, epoch, context, opened, progress, plan, cache)
         for stage in plan.stages:
             steps.carry_out(stage)
         yield BuildResult(
@@ -115,6 +118,7 @@ class _Steps:
         opened: _OpenLayers,
         progress: Progress,
         plan: Plan,
+        cache: StepCache,
     ) -> None:
         self.done: dict[int, _Stage] = {}
         self.copied: list[str] = []
@@ -123,8 +127,7 @@ class _Steps:
         self._context = context
         self._opened = opened
         self._progress = progress
-        self._cache = StepCache(request.home)
-        self._cache.sweep()
+        self._cache = cache
         self._number = 0
         self._total = sum(len(stage.steps) for stage in plan.stages)
 
@@ -172,7 +175,7 @@ class _Steps:
         if isinstance(step, RunStep):
             return keys.run_key(step, parent)
         if isinstance(step, CopyStep):
-            content = content_digest(selected)
+            content = content_digest(selected, keeps_owner=step.origin is not None)
             self.copied.append(content)
             return keys.copy_key(step, parent, content, self._epoch)
         return keys.workdir_key(step, parent)

@@ -13,10 +13,13 @@ from dsec_layers.builder.request import Lend
 from dsec_layers.builder.selection import Selected
 from dsec_layers.builder.stepcache import WorkFolder, unmount
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
-from dsec_layers.linux import container, mount, mountpoints
+from dsec_layers.linux import container, inroot, mount, mountpoints
 from dsec_layers.linux.ocispec import Bind, Command
+from dsec_layers.linux.users import find_user
+from dsec_layers.model.escaping import ESCAPED_PREFIX, OVERLAY_PREFIX
 
-_KERNEL_XATTRS = "trusted.overlay."
+_OVERLAYS_OWN = OVERLAY_PREFIX.decode()
+_CONTENT = ESCAPED_PREFIX.decode()
 
 
 @contextlib.contextmanager
@@ -47,6 +50,7 @@ def run(
     binds = [*lent.binds, *_script_bind(step, folder)]
     mountpoints.make_stubs(folder.stubs, lowers, binds)
     with mounted(folder, lowers) as root:
+        _make_folder(root, step.cwd, step.user)  # the layers below may name one that none holds
         command = Command(
             rootfs=root,
             argv=step.argv,
@@ -74,13 +78,20 @@ def copy(
 def make_workdir(step: WorkdirStep, folder: WorkFolder, lowers: Sequence[Path]) -> None:
     """Carry out a WORKDIR. Raises InvalidInputError or OSError."""
     with mounted(folder, lowers) as root:
-        make_directories(root, step.path)
+        _make_folder(root, step.path, step.user)
+
+
+def _make_folder(root: Path, path: str, user: str) -> None:
+    """See to it that the folder exists; the user of the step owns what is made."""
+    if not inroot.locate(root, path).is_dir():
+        owner = find_user(root, user)
+        make_directories(root, path, (owner.uid, owner.gid))
 
 
 def _script_bind(step: RunStep, folder: WorkFolder) -> Iterator[Bind]:
     if step.script is not None:
         place = folder.spool / "script"
-        place.write_text(step.script.content)
+        place.write_bytes(step.script.content.encode())
         place.chmod(0o755)
         yield Bind(place, step.script.path)
 
@@ -91,6 +102,6 @@ def _take_over_root(upper: Path, model: Path) -> None:
     os.chown(upper, status.st_uid, status.st_gid)
     upper.chmod(status.st_mode & 0o7777)
     for name in os.listxattr(model):
-        if not name.startswith(_KERNEL_XATTRS):
+        if name.startswith(_CONTENT) or not name.startswith(_OVERLAYS_OWN):
             os.setxattr(upper, name, os.getxattr(model, name))
     os.utime(upper, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -12,7 +12,7 @@ from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 
 # Counts up whenever a step gives another result for the same inputs.
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 def run_key(step: RunStep, parent: str) -> str:
@@ -46,7 +46,7 @@ def copy_key(step: CopyStep, parent: str, content: str, epoch: int | None) -> st
 
 def workdir_key(step: WorkdirStep, parent: str) -> str:
     """The key of a WORKDIR on the result `parent`."""
-    return _key("workdir", parent, path=step.path)
+    return _key("workdir", parent, path=step.path, user=step.user)
 
 
 def _key(kind: str, parent: str, **inputs: object) -> str:

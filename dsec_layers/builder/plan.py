@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from dsec_layers.builder.instructions import Statement, interpret
 from dsec_layers.builder.layerfile import Instruction, Layerfile
@@ -27,6 +28,10 @@ from dsec_layers.builder.steps import Step, WorkdirStep
 from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
+
+# Each step is a layer of the overlay for the next one. The kernel stacks 500; this leaves room for
+# the layers that the first stage stands on.
+MAX_STEPS: Final = 390
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class _Planner:
         self.escape = escape
         self.resolved: dict[str, ParentLayer] = {}
         self.scopes: dict[int, Scope] = {}
+        self.heights: dict[int, int] = {}  # steps of a stage and of those it continues
         self.plans: dict[int, StagePlan] = {}
         _check_arguments(parts, options.args)
         self.globals = self._global_scope()
@@ -163,10 +169,13 @@ class _Planner:
             origin = layer = self._layer(parent, stage.instruction)
             scope = Scope.over(layer.effective_run, self.escape)
         steps: list[Step] = []
+        height = 0 if found is None else self.heights[found]
         for statement in stage.body:
             with _located(statement.instruction):
                 steps += self._steps(statement, scope, stage)
+                _check_height(height + len(steps))
                 scope = scope.after(statement.meaning, self.arguments)
+        self.heights[stage.index] = height + len(steps)
         self.scopes[stage.index] = scope
         self.plans[stage.index] = StagePlan(stage.index, origin, layer, tuple(steps), scope.own)
 
@@ -204,7 +213,7 @@ class _Planner:
             )
         elif isinstance(meaning, Workdir):
             path = scope.absolute(scope.expand(meaning.path))
-            yield WorkdirStep(instruction.where, make_title(instruction), path)
+            yield WorkdirStep(instruction.where, make_title(instruction), path, scope.user)
 
 
 def _check_arguments(parts: Outline, given: Mapping[str, str]) -> None:
@@ -217,6 +226,14 @@ def _check_arguments(parts: Outline, given: Mapping[str, str]) -> None:
         raise InvalidInputError(
             f"no ARG line declares {', '.join(unknown)}",
             hint="add ARG <name> to the Layerfile, or leave the build argument out",
+        )
+
+
+def _check_height(steps: int) -> None:
+    if steps > MAX_STEPS:
+        raise InvalidInputError(
+            f"more than {MAX_STEPS} steps follow one another",
+            hint="put several commands into one RUN, or make a layer of a part and build on it",
         )
 
 

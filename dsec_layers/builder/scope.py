@@ -141,7 +141,10 @@ class Scope:
             case Workdir(path):
                 own = msgspec.structs.replace(own, workdir=self.absolute(self.expand(path)))
             case User(user):
-                own = msgspec.structs.replace(own, user=self.expand(user))
+                expanded = self.expand(user)
+                if not expanded:
+                    raise ValueError(f"{user!r} is empty here")
+                own = msgspec.structs.replace(own, user=expanded)
             case Shell(words):
                 own = msgspec.structs.replace(own, shell=words)
         return replace(self, own=own)

@@ -68,9 +68,15 @@ def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     return selected
 
 
-def content_digest(selected: Sequence[Selected]) -> str:
-    """The identity of what is copied: contents and all attributes but times."""
-    parts = [f"{one.is_directory} {Tree.of(_identified(one.source)).digest()}" for one in selected]
+def content_digest(selected: Sequence[Selected], *, keeps_owner: bool) -> str:
+    """The identity of what is copied: contents and all attributes but times.
+
+    Without `keeps_owner` nor owners: who cloned a repository is no input of what is built from it.
+    """
+    trees = [Tree.of(_identified(one.source, keeps_owner=keeps_owner)) for one in selected]
+    parts = [
+        f"{one.is_directory} {tree.digest()}" for one, tree in zip(selected, trees, strict=True)
+    ]
     return str(Digest.sha256("\n".join(parts).encode()))
 
 
@@ -89,8 +95,8 @@ def refuse_archives(selected: Sequence[Selected]) -> None:
                 )
 
 
-def _identified(source: Source) -> Iterator[Entry]:
-    """The entries with the digests of their contents and without times."""
+def _identified(source: Source, *, keeps_owner: bool) -> Iterator[Entry]:
+    """The entries with the digests of their contents and without times, maybe without owners."""
     known: dict[int, bytes] = {}
     for entry in source.tree:
         digest = b""
@@ -100,7 +106,8 @@ def _identified(source: Source) -> Iterator[Entry]:
             )
             if entry.link_group:
                 known[entry.link_group] = digest
-        yield msgspec.structs.replace(entry, mtime_ns=0, digest=digest)
+        uid, gid = (entry.uid, entry.gid) if keeps_owner else (0, 0)
+        yield msgspec.structs.replace(entry, uid=uid, gid=gid, mtime_ns=0, digest=digest)
 
 
 def _matches(origin: Origin, pattern: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     <folder>/
         steps/<key>.json     which result a key has; appears whole, when the result is durable
+        results/             locked (flock, shared) by every build that may use one of them
         results/<id>/        what a step changed: an overlay upper, never written again
         work/<id>/           a step in the making, locked (flock) by the process that does it
             upper/ work/     the overlay's own
@@ -87,9 +88,8 @@ class StepCache:
 
     def find(self, key: str) -> Result | None:
         """The result of a key, or None."""
-        try:
-            record = canonical.decode(self._record(key).read_bytes(), _Record, what="step record")
-        except (FileNotFoundError, CorruptError):  # a damaged record is a step not done
+        record = self._read(self._record(key))
+        if record is None:
             return None
         upper = self._folder / "results" / record.result
         return Result(record.identity, upper) if upper.is_dir() else None
@@ -121,6 +121,29 @@ class StepCache:
         return Result(record.identity, upper)
 
     @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold on to the results until the context ends.
+
+        Those that no record names, because they were replaced or their build was killed, are
+        removed first, unless another build holds on to them.
+        """
+        results = self._folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        with _opened(results) as fd:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, _TRY)
+                self._remove_nameless(results)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            yield
+
+    def _remove_nameless(self, results: Path) -> None:
+        records = (self._read(path) for path in (self._folder / "steps").glob("[!.]*.json"))
+        named = {record.result for record in records if record is not None}
+        for path in results.iterdir():
+            if path.name not in named:
+                shutil.rmtree(path, ignore_errors=True)
+
+    @contextlib.contextmanager
     def working(self) -> Iterator[WorkFolder]:
         """A new folder for one step; it is removed when the context ends."""
         parent = self._folder / "work"
@@ -132,7 +155,8 @@ class StepCache:
                 stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
                 stack.enter_context(_locked(folder.path, fcntl.LOCK_EX))
             for path in (folder.upper, folder.work, folder.root, folder.stubs, folder.spool):
-                path.mkdir(mode=0o755)
+                path.mkdir()
+                path.chmod(0o755)  # whatever the umask: one becomes the root of the layer
             yield folder
 
     def sweep(self) -> None:
@@ -150,6 +174,12 @@ class StepCache:
 
     def _record(self, key: str) -> Path:
         return self._folder / "steps" / f"{key}.json"
+
+    def _read(self, path: Path) -> _Record | None:
+        try:
+            return canonical.decode(path.read_bytes(), _Record, what="step record")
+        except (FileNotFoundError, CorruptError):  # a damaged record is a step not done
+            return None
 
     def _write(self, key: str, data: bytes, *, replace: bool) -> bool:
         """Write the record of a key; False when there is one and it is not to be replaced."""

@@ -63,11 +63,12 @@ class CopyStep:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirStep:
-    """A directory that must exist."""
+    """A directory that must exist; `user` owns what has to be made."""
 
     where: str
     title: str
     path: str
+    user: str
 
 
 Step = RunStep | CopyStep | WorkdirStep

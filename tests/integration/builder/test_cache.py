@@ -54,22 +54,38 @@ def test_times_alone_change_nothing(built: Workshop) -> None:
     assert built.build(TEXT).cached == [True, True]
 
 
-@pytest.mark.parametrize("change", ["mode", "folder mode", "owner", "group", "xattr", "name"])
+@pytest.mark.parametrize("change", ["mode", "folder mode", "xattr", "name"])
 def test_attributes_are_inputs(built: Workshop, change: str) -> None:
     folder, file = built.context / "d", built.context / "d/f"
     if change == "mode":
         file.chmod(0o600)
     elif change == "folder mode":
         folder.chmod(0o700)
-    elif change == "owner":
-        os.chown(file, 5, -1)
-    elif change == "group":
-        os.chown(folder, -1, 5)
     elif change == "xattr":
         os.setxattr(file, "user.a", b"")
     else:
         (folder / "g").write_text("")
     assert built.build(TEXT).cached == [False, False]
+
+
+def test_who_owns_the_context_is_no_input(built: Workshop) -> None:
+    before = built.build(TEXT)
+    os.chown(built.context / "d/f", 5, 6)
+    os.chown(built.context / "d", 7, 8)
+    after = built.build(TEXT)
+    assert after.cached == [True, True]
+    assert after.result.inputs == before.result.inputs
+
+
+@pytest.mark.parametrize("owner", ["5:0", "0:5"])
+def test_the_owner_in_a_stage_is_an_input(workshop: Workshop, owner: str) -> None:
+    def text(owner: str) -> str:
+        first = f"FROM scratch AS a\nCOPY --chown={owner} f /f\n"
+        return first + "FROM base/small\nCOPY --from=a /f /f\n"
+
+    workshop.write("f", "f")
+    assert workshop.build(text("0:0")).entries["f"].uid == 0
+    assert workshop.build(text(owner)).cached == [False, False]
 
 
 def test_the_kind_of_a_file_is_an_input(workshop: Workshop) -> None:
@@ -240,3 +256,19 @@ def test_the_same_inputs_give_the_same_layer_anywhere(workshop: Workshop, tmp_pa
     other = Workshop(tmp_path / "an" / "other", FolderLayers(workshop.layers.layers))
     other.folder.mkdir(parents=True)
     assert tree_of(workshop, 10**9) == tree_of(other, 2 * 10**18)
+
+
+def test_results_without_a_name_are_removed_when_nobody_builds(tmp_path: Path) -> None:
+    cache = StepCache(tmp_path)
+    with cache.working() as one, cache.working() as two:
+        old = cache.publish("k", one, title="t", reproducible=False, replace=False)
+        new = cache.publish("k", two, title="t", reproducible=False, replace=True)
+    killed = tmp_path / "results/killed"
+    killed.mkdir()
+    with cache.in_use(), StepCache(tmp_path).in_use():
+        assert not old.upper.exists()
+        assert not killed.exists()
+        killed.mkdir()
+        with StepCache(tmp_path).in_use():
+            assert killed.exists()
+    assert cache.find("k") == new

@@ -307,3 +307,21 @@ def test_many_layers_of_copies(workshop: Workshop) -> None:
     built = workshop.build(f"FROM scratch\n{lines}COPY f0 /d/f199\n")
     assert len(built.files) == 200
     assert built.files["d/f199"] == b"0"
+
+
+def test_the_umask_of_who_builds_changes_nothing(files: Workshop) -> None:
+    before = os.umask(0o077)
+    try:
+        built = files.build("FROM scratch\nCOPY a.txt /x/\nWORKDIR /w\nCOPY <<f /y/\nf\n")
+    finally:
+        os.umask(before)
+    modes = {path: entry.mode for path, entry in built.entries.items() if entry.path != b"x/a.txt"}
+    assert modes == {"": 0o755, "x": 0o755, "w": 0o755, "y": 0o755, "y/f": 0o644}
+
+
+def test_the_hint_speaks_of_a_dockerignore_that_is_there(files: Workshop) -> None:
+    for text, hint in (("", None), ("*.md\n", "a .dockerignore may leave it out")):
+        files.write(".dockerignore", text)
+        with pytest.raises(InvalidInputError, match="nothing is not in the context") as caught:
+            tree(files, "COPY nothing /x")
+        assert caught.value.hint == hint

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from dsec_layers.builder.build import build
@@ -195,3 +198,34 @@ def test_names_in_a_layer_outlive_its_stubs(workshop: Workshop) -> None:
     """A file that stands where the container mounts its own is content."""
     text = "FROM base/small\nCOPY <<E /etc/hosts\nmine\nE\nRUN echo > /x\n"
     assert workshop.build(text).files["etc/hosts"] == b"mine\n"
+
+
+def test_a_missing_directory_belongs_to_the_user(workshop: Workshop) -> None:
+    built = workshop.build("FROM base/small\nUSER user\nWORKDIR /w/d\nRUN echo > f\n")
+    owners = {(e.uid, e.gid, e.mode) for p, e in built.entries.items() if p in ("w", "w/d")}
+    assert owners == {(1000, 1001, 0o755)}
+
+
+def test_a_directory_that_only_a_layer_below_names_is_made(
+    workshop: Workshop, base_folder: Path
+) -> None:
+    run = RunConfig(workdir="/srv/app", user="user")
+    workshop.layers.layers["base/named"] = FolderLayer(base_folder, run)
+    built = workshop.build("FROM base/named\nRUN echo > f\n")
+    assert built.entries["srv/app"].uid == built.entries["srv/app/f"].uid == 1000
+
+
+def test_the_root_keeps_its_attributes(workshop: Workshop, base_folder: Path) -> None:
+    """Overlayfs keeps those of its own name under another one, which is content to us."""
+    upper = workshop.folder / "upper"
+    upper.mkdir(mode=0o751)
+    upper.chmod(0o751)
+    os.setxattr(upper, "trusted.overlay.overlay.a", b"content")
+    os.setxattr(upper, "user.b", b"too")
+    workshop.layers.layers["workspace/low"] = FolderLayer(upper, below="base/small")
+    built = workshop.build("FROM workspace/low\nRUN echo > /f\n", head="LAYER workspace w\n")
+    root = built.entries[""]
+    assert (root.mode, root.xattrs) == (
+        0o751,
+        ((b"trusted.overlay.a", b"content"), (b"user.b", b"too")),
+    )

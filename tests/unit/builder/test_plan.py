@@ -6,7 +6,7 @@ import pytest
 
 from dsec_layers.builder.layerfile import parse
 from dsec_layers.builder.layers import ParentLayer
-from dsec_layers.builder.plan import Plan, StagePlan, make_plan
+from dsec_layers.builder.plan import MAX_STEPS, Plan, StagePlan, make_plan
 from dsec_layers.builder.stepmaking import Options
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
 from dsec_layers.errors import InvalidInputError, NotFoundError
@@ -351,3 +351,16 @@ def test_titles_are_one_short_line() -> None:
     assert len(step.title) == 120
     scripted = run_step("FROM base/plain\nRUN <<EOF\nset -e\n  make\nEOF\n")
     assert scripted.title == "RUN <<EOF set -e make"
+
+
+def test_an_empty_user_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="L:3: USER: '\\$NOBODY' is empty here"):
+        stage("FROM base/plain\nUSER $NOBODY\n")
+
+
+def test_no_more_steps_than_the_kernel_stacks() -> None:
+    some = "FROM base/plain AS a\n" + "RUN a\n" * (MAX_STEPS - 1)
+    assert len(stage(some + "FROM a\nRUN b\n").steps) == 1
+    with pytest.raises(InvalidInputError, match=f"^L:{MAX_STEPS + 4}: RUN: more than") as caught:
+        stage(some + "FROM a\nRUN b\nRUN c\n")
+    assert caught.value.hint is not None
