@@ -135,7 +135,9 @@ def dead_among(records: Iterable[Record]) -> list[Record]:
         if record.boot != boot:
             alive = False
         elif record.namespace != namespace:
-            alive = record.namespace in procinfo.mount_namespaces()
+            # The number of a namespace that is gone is given to another one soon.
+            owned = record.owner.alive or not record.bound
+            alive = owned and record.namespace in procinfo.mount_namespaces()
         elif record.phase is Phase.MOUNTED and not record.bound:
             alive = (record.source, record.target) in mounted
         else:
