@@ -49,7 +49,7 @@ def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
     As the kernel does in a chroot: symlinks on the way and at the end are followed, and `..` leaves
     the directory that has been reached. Raises NotFoundError.
     """
-    wanted = _text(b"/".join(_names(path)))
+    wanted = _text(path.strip(b"/"))
     places = [_root(images)]
     todo = deque(_names(path))
     links = 0
@@ -58,6 +58,8 @@ def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
         if places[-1].entry.kind is not EntryKind.DIRECTORY:
             at = _text(places[-1].entry.path)
             raise NotFoundError(f"no such path: /{wanted}: /{at} is not a directory")
+        if name == b".":
+            continue
         if name == b"..":
             places = places[:-1] or places
             continue
@@ -150,7 +152,9 @@ def _merged(images: Sequence[ErofsImage], layers: range, path: bytes) -> range:
 
 
 def _names(path: bytes) -> list[bytes]:
-    return [name for name in path.split(b"/") if name not in (b"", b".")]
+    """The names to look up one after another; a slash at the end wants a directory, as `.` does."""
+    names = [name for name in path.split(b"/") if name]
+    return [*names, b"."] if names and path.endswith(b"/") else names
 
 
 def _device(layer: MountLayer, table: ChunkTable, offset: int, length: int) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dsec_layers.erofs.planning import Extent, erofs_runs
 from dsec_layers.erofs.writer import write_image
@@ -17,8 +17,8 @@ UUID = bytes(range(16))
 class Image:
     """An image, the bytes of its device, and where each file lies on it, by its first path."""
 
-    metadata: bytes
-    device: bytes
+    metadata: bytes = field(repr=False)
+    device: bytes = field(repr=False)
     extents: dict[bytes, list[Extent]]
 
 
