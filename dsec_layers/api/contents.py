@@ -47,11 +47,12 @@ def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
     """The layer (its index, lowest is 0) that gives `path` in the composition, and the entry.
 
     As the kernel does in a chroot: symlinks on the way and at the end are followed, and `..` leaves
-    the directory that has been reached. Raises NotFoundError.
+    the directory that has been reached. But `path` may end in a slash whatever it names. Raises
+    NotFoundError.
     """
     wanted = _text(path.strip(b"/"))
     places = [_root(images)]
-    todo = deque(_names(path))
+    todo = deque(_names(path.rstrip(b"/")))
     links = 0
     while todo:
         name = todo.popleft()
