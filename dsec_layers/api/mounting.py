@@ -6,6 +6,7 @@ Lazy, with a writable upper unless asked otherwise.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +30,13 @@ class Mounted(msgspec.Struct, frozen=True):
     upper: str | None
     layers: tuple[str, ...]
     process: int | None
+
+
+class Unmounted(msgspec.Struct, frozen=True):
+    """Where a mount was, and the folder with what was written to it, unless that is gone."""
+
+    target: str
+    upper: str | None
 
 
 def client(bench: Workbench) -> DaemonClient:
@@ -91,33 +99,63 @@ def mounted(
         yield rootfs
 
 
-def umount(bench: Workbench, target: Path, *, keep_upper: bool = False, lazy: bool = False) -> None:
+def umount(
+    bench: Workbench, target: Path, *, keep_upper: bool = False, lazy: bool = False
+) -> Unmounted:
     """Undo `mount`. Raises NotFoundError or BusyError, which names who uses it."""
-    manager(bench).unmount(target, keep_upper=keep_upper, lazy=lazy)
+    rootfs_manager = manager(bench)
+    where = target.resolve()
+    uppers = [rootfs.upper for rootfs in rootfs_manager.list() if rootfs.target == where]
+    rootfs_manager.unmount(where, keep_upper=keep_upper, lazy=lazy)
+    left = [str(upper) for upper in uppers if upper is not None and upper.is_dir()]
+    return Unmounted(str(where), left[0] if left else None)
 
 
 def umount_all(
     bench: Workbench, *, keep_upper: bool = False, lazy: bool = False
-) -> tuple[Path, ...]:
-    """Undo every `mount` of this home, and return where they were; a `run` goes on.
+) -> tuple[Unmounted, ...]:
+    """Undo every `mount` of this home; a `run` goes on.
 
     Those in use stay, and the others go: then BusyError is raised.
     """
     targets = [Path(each.target) for each in list_mounts(bench) if each.process is None]
     busy: list[BusyError] = []
+    done: list[Unmounted] = []
     for target in targets:
         try:
-            umount(bench, target, keep_upper=keep_upper, lazy=lazy)
+            done.append(umount(bench, target, keep_upper=keep_upper, lazy=lazy))
         except BusyError as error:
             busy.append(error)
     if busy:
         raise BusyError("; ".join(error.message for error in busy), hint=busy[0].hint)
-    return tuple(targets)
+    return tuple(done)
 
 
 def list_mounts(bench: Workbench) -> list[Mounted]:
     """What is mounted now."""
     return [_mounted(rootfs) for rootfs in manager(bench).list()]
+
+
+def stop_daemon(bench: Workbench, *, force: bool = False) -> bool:
+    """End the lazy file system daemon; False when it did not run.
+
+    The kernel lets go of a layer a moment after its last mount is gone: that is waited for. Raises
+    BusyError while anything is mounted, unless forced.
+    """
+    rootfs_manager = manager(bench)
+    give_up = time.monotonic() + _RELEASE_PATIENCE_S
+    while True:
+        rootfs_manager.reconcile()
+        try:
+            return client(bench).stop(force=force)
+        except BusyError:
+            if rootfs_manager.list() or time.monotonic() > give_up:
+                raise
+        time.sleep(_RELEASE_POLL_S)
+
+
+_RELEASE_PATIENCE_S = 2.0
+_RELEASE_POLL_S = 0.02
 
 
 def _mounted(rootfs: Rootfs) -> Mounted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dsec_layers.api.mounting import client, manager
+from dsec_layers.api.mounting import client, stop_daemon
 from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.cli.output import size, table
 from dsec_layers.errors import NotFoundError
@@ -49,8 +49,7 @@ def status(context: Context) -> None:
 @pass_context
 def stop(context: Context, force: bool) -> None:
     """End the daemon. Refused while anything is mounted, unless forced."""
-    manager(context.workbench).reconcile()
-    stopped = client(context.workbench).stop(force=force)
+    stopped = stop_daemon(context.workbench, force=force)
     context.output.result({"stopped": stopped}, lambda: None if stopped else "it did not run")
 
 

@@ -57,23 +57,27 @@ def mount(
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path), required=False)
 @click.option("--all", "everything", is_flag=True, help="All mounts of this home.")
-@click.option("--keep-upper", is_flag=True, help="Leave what was written where it is.")
+@click.option("--keep-upper", is_flag=True, help="Leave what was written, and print where.")
 @click.option("--lazy", is_flag=True, help="Take it out of sight now, even while it is in use.")
 @json_option
 @pass_context
 def umount(
     context: Context, target: Path | None, everything: bool, keep_upper: bool, lazy: bool
 ) -> None:
-    """Unmount TARGET."""
+    """Unmount TARGET.
+
+    Prints the directory of what was written when that stays: with --keep-upper, or mounted with
+    --upper.
+    """
     if (target is None) != everything:
         raise click.UsageError("name one directory, or give --all")
     bench = context.workbench
     if target is None:
-        targets = mounting.umount_all(bench, keep_upper=keep_upper, lazy=lazy)
+        done = mounting.umount_all(bench, keep_upper=keep_upper, lazy=lazy)
     else:
-        mounting.umount(bench, target, keep_upper=keep_upper, lazy=lazy)
-        targets = (target.resolve(),)
-    context.output.result([str(each) for each in targets])
+        done = (mounting.umount(bench, target, keep_upper=keep_upper, lazy=lazy),)
+    uppers = [each.upper for each in done if each.upper]
+    context.output.result(done, lambda: "\n".join(uppers))
 
 
 def _mode(row: mounting.Mounted) -> str:

@@ -7,6 +7,7 @@ read-only paths are those that Docker gives by default, so that Dockerfiles beha
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ class Command:
 
     `rootfs` is a mounted root file system. `env` gets PATH and HOME when it lacks them. `user` is
     what Docker's USER takes. With `network` "none" there is only loopback. `stdin` is empty unless
-    it is inherited; `tty` gives the command a terminal, and wants one of ours.
+    it is inherited; `tty` gives the command a terminal of the size of ours.
     """
 
     rootfs: Path
@@ -93,9 +94,11 @@ def _process(command: Command, user: User) -> JsonObject:
     if command.tty:
         env.setdefault("TERM", "xterm")
     usable: Json = _CAPABILITIES if user.uid == 0 else []
+    size = {"consoleSize": _terminal_size()} if command.tty else {}
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], _OPEN_FILES[1])
     return {
         "terminal": command.tty,
+        **size,
         "user": {"uid": user.uid, "gid": user.gid, "additionalGids": user.groups},
         "args": list(command.argv),
         "env": [f"{name}={value}" for name, value in env.items()],
@@ -111,6 +114,11 @@ def _process(command: Command, user: User) -> JsonObject:
             {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
         ],
     }
+
+
+def _terminal_size() -> JsonObject:
+    columns, lines = shutil.get_terminal_size()
+    return {"height": lines, "width": columns}
 
 
 def _namespaces(command: Command) -> list[str]:

@@ -56,14 +56,14 @@ def test_read_only_and_an_upper_of_ones_own(cli: Cli, target: Path) -> None:
     upper = cli.folder / "upper"
     cli("mount", BASE, target, "--upper", upper)
     (target / "new").write_text("kept")
-    cli("umount", target)
+    assert cli.json("umount", target) == [{"target": str(target), "upper": str(upper)}]
     assert (upper / "new").read_text() == "kept"
 
 
 def test_an_upper_that_is_kept(cli: Cli, target: Path) -> None:
     upper = Path(cli.json("mount", BASE, target)["upper"])
     (target / "new").write_text("kept")
-    cli("umount", "--keep-upper", target)
+    assert cli("umount", "--keep-upper", target) == f"{upper}\n"
     assert (upper / "new").read_text() == "kept"
     subprocess.run(["rm", "-r", upper.parent], check=True)
 

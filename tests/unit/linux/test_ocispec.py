@@ -54,7 +54,11 @@ def test_devices_are_refused_before_the_harmless_are_allowed() -> None:
     assert {rule["major"] for rule in readable} == {1, 5, 136}
 
 
-def test_a_terminal_has_a_type() -> None:
+def test_a_terminal_has_a_type_and_our_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "123")
+    monkeypatch.setenv("LINES", "45")
+    assert "consoleSize" not in spec()["process"]
     process = spec(tty=True)["process"]
     assert process["terminal"] is True
+    assert process["consoleSize"] == {"height": 45, "width": 123}
     assert "TERM=xterm" in process["env"]
