@@ -28,7 +28,9 @@ _LONG_LINK: Final = b"K"
 _PAX: Final = frozenset({b"x", b"X"})
 _GLOBAL_PAX: Final = b"g"
 _EXTENDED: Final = _PAX | {_LONG_NAME, _LONG_LINK, _GLOBAL_PAX}
-_MAX_EXTENDED_BYTES: Final = 1 << 25
+_MAX_EXTENDED_BYTES: Final = 1 << 25  # of all extended headers of one member
+_MAX_GLOBAL_RECORDS: Final = 256  # every member looks through them
+_MAX_GLOBAL_BYTES: Final = 1 << 20
 _MAX_BLOCKS_AT_ONCE: Final = 1 << 18
 
 T = TypeVar("T")
@@ -51,12 +53,16 @@ class TarReader:
         self._where = "the first header"
         self._left = 0
         self._padding = 0
-        self._global_records: list[tuple[bytes, bytes]] = []
+        self._global_records: dict[bytes, bytes] = {}
 
     def __iter__(self) -> Iterator[Member]:
         while (header := self._next_header()) is not None:
-            extras = Extras(records=list(self._global_records))
+            extras = Extras(records=list(self._global_records.items()))
+            extended_bytes = 0
             while header.kind in _EXTENDED:
+                extended_bytes += header.size
+                if header.size < 0 or extended_bytes > _MAX_EXTENDED_BYTES:
+                    raise self._corrupt(f"extended headers claim {extended_bytes} bytes")
                 self._extend(header, extras)
                 following = self._next_header()
                 if following is None:
@@ -94,8 +100,6 @@ class TarReader:
             ) from error
 
     def _extend(self, header: Header, extras: Extras) -> None:
-        if not 0 <= header.size <= _MAX_EXTENDED_BYTES:
-            raise self._corrupt(f"an extended header claims {header.size} bytes")
         data = self._take(header.size)
         self._padding = -header.size % BLOCK
         if header.kind == _LONG_NAME:
@@ -106,7 +110,15 @@ class TarReader:
             records = self._checked(parse_pax, data)
             extras.records += records
             if header.kind == _GLOBAL_PAX:
-                self._global_records += records
+                self._keep(records)
+
+    def _keep(self, records: list[tuple[bytes, bytes]]) -> None:
+        """Let records apply to all members that follow."""
+        known = self._global_records
+        known.update(records)
+        held_bytes = sum(map(len, known)) + sum(map(len, known.values()))
+        if len(known) > _MAX_GLOBAL_RECORDS or held_bytes > _MAX_GLOBAL_BYTES:
+            raise self._corrupt("the global headers hold too much")
 
     def _member(self, header: Header, extras: Extras) -> Member:
         self._where = repr(member_name(header, extras))

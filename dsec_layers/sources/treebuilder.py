@@ -15,12 +15,16 @@ import msgspec
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.content import Content, Source
 from dsec_layers.model.tree import MAX_NAME_BYTES, ROOT, Entry, EntryKind, Tree
+from dsec_layers.sources.attributes import kept
 from dsec_layers.sources.tarmember import Member, MemberKind
 
 _MAX_SYMLINKS: Final = 40  # as the kernel
 _MAX_PATH_BYTES: Final = 4095
 _MAX_ID: Final = 2**32 - 2  # the last one means "no change" to chown(2)
 _MAX_TIME_NS: Final = 2**63 - 1
+_MAX_FILE_BYTES: Final = 2**63 - 1
+# Each takes some 500 bytes of memory, and of an archive next to nothing.
+_MAX_ENTRIES: Final = 1 << 22
 _WHITEOUT_PREFIX: Final = b".wh."
 _META_PREFIX: Final = b".wh..wh."
 _OPAQUE_MARKER: Final = b".wh..wh..opq"
@@ -100,6 +104,8 @@ class TreeBuilder:
         if known is not None and known.kind is EntryKind.DIRECTORY is not entry.kind:
             self._remove_below(path)
         self._entries[path] = entry
+        if len(self._entries) > _MAX_ENTRIES:
+            raise self._refused(path, f"is one of more than {_MAX_ENTRIES} entries")
         self._contents.pop(path, None)
         if content is not None:
             self._contents[path] = content
@@ -206,6 +212,12 @@ class TreeBuilder:
             raise self._refused(member.name, "has an owner or device number out of range")
         if abs(member.mtime_ns) > _MAX_TIME_NS:
             raise self._refused(member.name, "has a time before 1677 or after 2262")
+        if member.size > _MAX_FILE_BYTES:
+            raise self._refused(member.name, "is larger than a file can be")
+        try:
+            xattrs = tuple(kept(kind, member.xattrs))
+        except ValueError as error:
+            raise self._refused(member.name, str(error)) from error
         return Entry(
             path=path,
             kind=kind,
@@ -213,7 +225,7 @@ class TreeBuilder:
             uid=member.uid,
             gid=member.gid,
             mtime_ns=member.mtime_ns,
-            xattrs=member.xattrs,
+            xattrs=xattrs,
             size=member.size,
             target=member.link if kind is EntryKind.SYMLINK else b"",
             major=member.major,

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from dsec_layers.errors import CorruptError, InvalidInputError, NoSpaceError
 from dsec_layers.model.content import Source, Spooled
 from dsec_layers.model.tree import Entry, EntryKind, Tree
+from dsec_layers.sources import treebuilder
 from dsec_layers.sources.archive import read_tar
 from tests.support.tars import (
     END,
@@ -607,3 +608,41 @@ def as_pax(tree: Tree, data: Contents) -> bytes:
         )
         out.append(pax_member(records, header, body))
     return b"".join(out) + END
+
+
+def test_extended_headers_are_bounded_altogether(tmp_path: Path) -> None:
+    """Many of them before one member are no way around the bound of one."""
+    header = pax_member([(b"comment", b"x" * (1 << 20))], b"")
+    with pytest.raises(CorruptError, match="extended headers claim"):
+        read(header * 33 + raw_header(b"a") + END, tmp_path)
+    assert paths(read((header * 30 + raw_header(b"a")) + END, tmp_path)) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "records", [[(b"k%d" % n, b"") for n in range(300)], [(b"k", b"x" * (1 << 20))]]
+)
+def test_global_headers_are_bounded(tmp_path: Path, records: list[tuple[bytes, bytes]]) -> None:
+    body = b"".join(pax_record(*record) for record in records)
+    data = raw_header(b"g", b"g", len(body)) + padded(body) + raw_header(b"a") + END
+    with pytest.raises(CorruptError, match="global headers hold too much"):
+        read(data, tmp_path)
+
+
+def test_a_global_header_may_be_repeated_for_ever(tmp_path: Path) -> None:
+    body = pax_record(b"comment", b"x" * 5000)
+    data = (raw_header(b"g", b"g", len(body)) + padded(body) + raw_header(b"a")) * 500
+    assert paths(read(data + END, tmp_path)) == [b"a"]
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64, 10**20 - 1])
+def test_a_file_larger_than_the_kernel_has_is_refused(tmp_path: Path, size: int) -> None:
+    records = [(b"GNU.sparse.realsize", b"%d" % size), (b"GNU.sparse.map", b"")]
+    with pytest.raises(InvalidInputError, match="larger than a file can be"):
+        read(pax_member(records, raw_header(b"a")) + END, tmp_path)
+
+
+def test_the_number_of_entries_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(treebuilder, "_MAX_ENTRIES", 3)
+    read(archive([member("a"), member("b"), member("b")]), tmp_path)
+    with pytest.raises(InvalidInputError, match="b'c' is one of more than 3 entries"):
+        read(archive([member("a"), member("b"), member("c")]), tmp_path)
