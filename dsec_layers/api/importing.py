@@ -41,8 +41,8 @@ def import_(
 ) -> LayerRow:
     """Make the base layer `reference` from `source`.
 
-    That is `-` (a tar on standard input), a tar of a root file system (a fifo too), an OCI layout,
-    an archive that `docker save` or `skopeo copy` wrote, or a directory that holds a root file
+    That is `-` (an archive on standard input), a tar of a root file system, an archive that `docker
+    save` or `skopeo copy` wrote (a fifo too), an OCI layout, or a directory that holds a root file
     system. `progress` is called with the bytes packed since its last call.
 
     Raises InvalidInputError, NotFoundError, CorruptError, NoSpaceError.
@@ -72,13 +72,13 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
     if source == "-":
         if sys.stdin is None:
             raise InvalidInputError("standard input is closed")
-        return read_tar(_Descriptor(sys.stdin.fileno()), spool, name="standard input"), RunConfig()
+        return _read_once(sys.stdin.fileno(), spool, "standard input", options)
     path = Path(source)
     if not path.exists():
         raise NotFoundError(f"{source} does not exist", hint="give a tar, a directory or -")
-    if path.is_fifo():  # it can be read but once
+    if path.is_fifo():
         with path.open("rb") as stream:
-            return read_tar(_Descriptor(stream.fileno()), spool, name=source), RunConfig()
+            return _read_once(stream.fileno(), spool, source, options)
     image = oci.find_image(path, spool, reference=options.image)
     if image is not None:
         return image.source, image.run
@@ -86,6 +86,15 @@ def _read(source: str, spool: Path, options: ImportOptions) -> tuple[Source, Run
         return walk(path), RunConfig()
     with path.open("rb") as stream:
         return read_tar(stream, spool, name=source), RunConfig()
+
+
+def _read_once(fd: int, spool: Path, name: str, options: ImportOptions) -> tuple[Source, RunConfig]:
+    """What comes through a pipe: whether it is an image is known at its end."""
+    from dsec_layers.sources import oci
+
+    source = read_tar(_Descriptor(fd), spool, name=name)
+    image = oci.image_in(source, spool, reference=options.image)
+    return (source, RunConfig()) if image is None else (image.source, image.run)
 
 
 class _Descriptor:

@@ -21,7 +21,7 @@ from dsec_layers.model.tree import Tree
 from dsec_layers.sources.archive import read_tar
 from dsec_layers.sources.compression import plain
 from dsec_layers.sources.ociblobs import Hashed, Platform
-from dsec_layers.sources.ocifiles import Files, open_files
+from dsec_layers.sources.ocifiles import Files, SourceFiles, open_files
 from dsec_layers.sources.ociselect import Layer, fits_machine, select_image
 
 
@@ -49,7 +49,7 @@ def read_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> 
     image = find_image(path, spool_dir, reference=reference)
     if image is None:
         raise InvalidInputError(
-            f"{path} is not an OCI image: it has no index.json and no manifest.json",
+            f"{path} is not an OCI image: it has no oci-layout and no manifest.json",
             hint="a root file system in a tar archive is imported as one",
         )
     return image
@@ -57,7 +57,15 @@ def read_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> 
 
 def find_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> OciImage | None:
     """As `read_image`, but None when there is no image at `path`."""
-    files = open_files(path, spool_dir)
+    return _read(open_files(path, spool_dir), spool_dir, reference)
+
+
+def image_in(source: Source, spool_dir: Path, *, reference: str | None = None) -> OciImage | None:
+    """As `find_image`, for an archive that came through a pipe and was read as a tree."""
+    return _read(SourceFiles(source), spool_dir, reference)
+
+
+def _read(files: Files, spool_dir: Path, reference: str | None) -> OciImage | None:
     image = select_image(files, reference)
     if image is None:
         return None

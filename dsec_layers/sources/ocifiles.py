@@ -1,15 +1,19 @@
-"""The named files of an OCI layout: in a directory, or in place inside a tar archive."""
+"""The named files of an OCI layout: in a directory, in a tar archive, or in one that was read."""
 
 from __future__ import annotations
 
 import io
+import os
 import posixpath
 import shutil
 import tempfile
+from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.model.content import Source, Spooled
+from dsec_layers.model.tree import EntryKind
 from dsec_layers.sources.compression import is_compressed, plain
 from dsec_layers.sources.tar import TarReader
 from dsec_layers.sources.tarmember import MemberKind
@@ -88,6 +92,72 @@ class ArchiveFiles:
                 break
             path = self._links[path]
         return path
+
+
+class SourceFiles:
+    """A layout inside a tree that was read already."""
+
+    def __init__(self, source: Source) -> None:
+        self._entries = source.tree.by_path()
+        self._contents = {
+            path: content
+            for path, content in source.contents.items()
+            if isinstance(content, Spooled)
+        }
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return self._followed(name) in self._contents
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading. Raises NotFoundError."""
+        path = self._followed(name)
+        if path not in self._contents:
+            raise NotFoundError(f"the archive has no {name}")
+        raw = _Content(self._contents[path], self._entries[path].size)
+        return io.BufferedReader(raw, 1 << 18)
+
+    def _followed(self, name: str) -> bytes:
+        path = os.fsencode(_inside(name))
+        for _ in range(_MAX_LINKS):
+            entry = self._entries.get(path)
+            if entry is None or entry.kind is not EntryKind.SYMLINK:
+                break
+            target = posixpath.join(posixpath.dirname(path), entry.target)
+            path = posixpath.normpath(target).lstrip(b"/")
+        return path
+
+
+class _Content(io.RawIOBase):
+    """A spooled content as a file."""
+
+    def __init__(self, content: Spooled, size: int) -> None:
+        self._fd = os.open(content.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._runs = deque(content.runs)
+        self._position = 0
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        position, end = self._position, self._size
+        while self._runs and sum(self._runs[0][:2]) <= position:
+            self._runs.popleft()
+        start, length, place = self._runs[0] if self._runs else (end, 0, 0)
+        if position < start:
+            got = min(len(buffer), start - position)
+            buffer[:got] = bytes(got)
+        else:
+            part = buffer[: start + length - position]
+            got = os.preadv(self._fd, [part], place + position - start) if part else 0
+        self._position += got
+        return got
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
 
 
 class _Part(io.RawIOBase):

@@ -93,10 +93,13 @@ def select_image(files: Files, reference: str | None) -> Image | None:
 
     Raises InvalidInputError, CorruptError or NotFoundError.
     """
-    if files.has("index.json"):
+    if files.has("oci-layout") and files.has("index.json"):
         return _from_layout(files, reference)
     if files.has("manifest.json"):
-        return _from_docker_archive(files, reference)
+        manifest = read_document(files, "manifest.json")
+        # A root file system may hold a file of this name too: that of a web application, say.
+        if manifest.lstrip().startswith(b"["):
+            return _from_docker_archive(files, manifest, reference)
     return None
 
 
@@ -164,9 +167,8 @@ def _layer(pointer: Pointer) -> Layer:
     return Layer(blob_name(pointer.digest), pointer.digest, pointer.size, is_plain_digest=False)
 
 
-def _from_docker_archive(files: Files, reference: str | None) -> Image:
-    data = read_document(files, "manifest.json")
-    images = canonical.decode(data, tuple[_DockerManifest, ...], what="manifest.json")
+def _from_docker_archive(files: Files, manifest: bytes, reference: str | None) -> Image:
+    images = canonical.decode(manifest, tuple[_DockerManifest, ...], what="manifest.json")
     tags = sorted(tag for image in images for tag in image.repo_tags or ())
     wanted = [
         image

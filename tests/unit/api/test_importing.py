@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dsec_layers.api import importing
 from dsec_layers.api.importing import ImportOptions, import_
-from dsec_layers.api.looking import cat, files
+from dsec_layers.api.looking import cat, files, inspect
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.model.reference import Reference
+from tests.support.ocis import docker_archive
 from tests.support.tars import archive, directory, member
 
 NAME = Reference.parse("base/x:1")
@@ -104,3 +106,17 @@ def test_what_cannot_be_imported(
         import_(bench, str(tmp_path / "cut"), Reference.parse("toolkit/x"))
     assert list(bench.local.tags()) == []
     assert list((bench.home.root / "making").iterdir()) == []
+
+
+def test_an_image_through_a_pipe_is_imported_as_one(
+    bench: Workbench, tmp_path: Path, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`docker save ... | dsec-layers import -`."""
+    image = docker_archive([archive([member("f", data=b"data")])])
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: pipe[0]))
+    with ThreadPoolExecutor(1) as pool, os.fdopen(pipe[1], "wb") as writer:
+        written = pool.submit(lambda: (writer.write(image), writer.close()))
+        import_(bench, "-", NAME)
+        written.result()
+    assert [entry.path for entry in files(bench, NAME)] == [b"", b"f"]
+    assert inspect(bench, NAME).run.cmd == ("sh",)

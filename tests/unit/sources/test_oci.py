@@ -10,9 +10,10 @@ import zstandard
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model.runconfig import RunConfig
-from dsec_layers.sources.oci import OciImage, read_image
+from dsec_layers.sources.oci import OciImage, find_image, image_in, read_image
 from tests.support.ocis import CONFIG, INDEX, LAYER, Image, Json, docker_archive, files_archive
 from tests.support.tars import archive, contents, member
+from tests.support.tars import read as read_tar
 
 LAYERS = [
     archive([member("a", data=b"1"), member("gone", data=b"1")]),
@@ -247,3 +248,22 @@ def test_several_images_in_a_docker_archive_need_a_reference(tmp_path: Path) -> 
     with pytest.raises(InvalidInputError, match="several") as raised:
         read_image(path, tmp_path / "spool")
     assert raised.value.hint == "there are: x:1, x:2"
+
+
+@pytest.mark.parametrize("is_docker", [False, True])
+def test_an_image_that_was_read_as_a_tree(tmp_path: Path, image: Image, is_docker: bool) -> None:
+    """Such as it comes through a pipe; large zeros are not in the spool."""
+    layer = archive([member("z", data=bytes(300_000) + b"end" + bytes(300_000))])
+    image.manifests = [image.image([layer])]
+    data = docker_archive([layer, layer]) if is_docker else image.archive()
+    found = image_in(read_tar(data, tmp_path), tmp_path)
+    assert found is not None
+    assert contents(found.source) == {b"z": bytes(300_000) + b"end" + bytes(300_000)}
+
+
+@pytest.mark.parametrize("name", ["index.json", "manifest.json", "oci-layout"])
+def test_a_root_file_system_with_the_files_of_a_web_application(tmp_path: Path, name: str) -> None:
+    data = archive([member(name, data=b' {"name": "app"}'), member("f")])
+    assert image_in(read_tar(data, tmp_path), tmp_path) is None
+    (tmp_path / "tar").write_bytes(data)
+    assert find_image(tmp_path / "tar", tmp_path) is None
