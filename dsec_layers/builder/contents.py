@@ -24,13 +24,15 @@ from dsec_layers.chunks.device import DeviceLayout
 from dsec_layers.chunks.packs import Held
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.erofs.planning import Extent, erofs_runs
-from dsec_layers.errors import CapabilityMissingError, CorruptError
+from dsec_layers.errors import CapabilityMissingError, CorruptError, InvalidInputError
 from dsec_layers.model.content import Content, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 
 Progress = Callable[[int], None]
 
 _PROGRESS_BYTES: Final = 4 * MIB
+# The larger a file, the coarser are the holes that EROFS can keep, and what remains is stored.
+_MAX_ZERO_BYTES: Final = 1 << 36
 # What opening a path says when the file is gone or something else stands there.
 _GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ESTALE}
 
@@ -152,7 +154,7 @@ class ContentPacker:
             if held is not None:
                 self.borrowed.append((entry, held))
                 return ()
-            runs = scan.runs if scan.dense else erofs_runs(entry.size, scan.runs)
+            runs = scan.runs if scan.dense else _stored_runs(entry, scan.runs)
             placed = self._device.place(scan.digest, runs)
         self.extents[entry.path] = placed
         return runs
@@ -162,3 +164,15 @@ class ContentPacker:
         if self._progress is not None and self._unreported >= at_least:
             self._progress(self._unreported)
             self._unreported = 0
+
+
+def _stored_runs(entry: Entry, runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs that are stored of a file with holes. Raises InvalidInputError for absurd ones."""
+    stored = erofs_runs(entry.size, runs)
+    zeros = sum(length for _, length in stored) - sum(length for _, length in runs)
+    if zeros > _MAX_ZERO_BYTES:
+        raise InvalidInputError(
+            f"{entry.path!r} has {entry.size} bytes, and holes that a layer cannot keep",
+            hint="make the file smaller, or leave it out",
+        )
+    return stored

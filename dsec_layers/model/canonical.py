@@ -32,5 +32,5 @@ def decode(data: bytes, type_: type[T], *, what: str) -> T:
     """
     try:
         return msgspec.json.decode(data, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError(f"{what} is malformed: {error}") from error

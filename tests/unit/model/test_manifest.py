@@ -100,3 +100,8 @@ def test_a_config_comes_back() -> None:
     assert canonical.encode(explicit) == canonical.encode(decode_config(data)) == data
     with pytest.raises(CorruptError, match="config"):
         decode_config(data.replace(b"workspace", b"workshop"))
+
+
+def test_nesting_without_end_is_malformed() -> None:
+    with pytest.raises(CorruptError, match="config is malformed"):
+        decode_config(b'{"x":' + b"[" * 1_000_000)
