@@ -11,7 +11,14 @@ import msgspec
 from dsec_layers.erofs import layout
 from dsec_layers.erofs.directories import Row, cut, encode_block
 from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INDEX, INODE
-from dsec_layers.erofs.planning import MAX_CHUNKS, Extent, chunk_bits, chunk_count, join
+from dsec_layers.erofs.planning import (
+    MAX_CHUNK_BITS,
+    MAX_CHUNKS,
+    Extent,
+    chunk_bits,
+    chunk_count,
+    join,
+)
 from dsec_layers.erofs.xattrs import body_units, encode_xattrs
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.tree import Entry
@@ -40,6 +47,12 @@ def file_body(entry: Entry, extents: Sequence[Extent], device_blocks: int) -> Bo
     units = body_units(len(xattrs))
     if not entry.size:
         return Body(xattrs, units)
+    blocks = entry.size + BLOCK_SIZE - 1 >> BLOCK_BITS
+    if len(extents) == 1 and _is_whole(extents[0], entry.size, blocks, device_blocks):
+        chunk_format = layout.CHUNK_INDEXES | (blocks - 1).bit_length()
+        index = INDEX.pack(0, layout.DEVICE_ID, extents[0].device_offset >> BLOCK_BITS)
+        behind = xattrs + bytes(-len(xattrs) % INDEX.size) + index if xattrs else index
+        return Body(behind, units, layout.LAYOUT_CHUNKED, entry.size, chunk_format)
     if entry.size > layout.MAX_FILE_BYTES:
         raise InvalidInputError(f"{entry.path!r} is larger than {layout.MAX_FILE_BYTES} bytes")
     joined, edges = join(entry.size, extents)
@@ -97,10 +110,20 @@ def directory_body(entry: Entry, children: list[Row], nid: int, parent: int) -> 
     return Body(xattrs + tail, units, data_layout, size, 0, blocks)
 
 
+def _is_whole(extent: Extent, size: int, blocks: int, device_blocks: int) -> bool:
+    """Whether the file lies on the device in one piece: nearly all do, so they are made fast."""
+    place, length = extent.device_offset, extent.length
+    return (
+        extent.file_offset == 0
+        and (length == size or length == blocks << BLOCK_BITS)
+        and not place & (BLOCK_SIZE - 1)
+        and (place >> BLOCK_BITS) + blocks <= device_blocks
+        and blocks <= 1 << MAX_CHUNK_BITS
+    )
+
+
 def _encode_index(size: int, bits: int, extents: list[Extent]) -> bytes:
     count = chunk_count(size, bits)
-    if count == 1 and extents:  # most files, made fast
-        return INDEX.pack(0, layout.DEVICE_ID, extents[0].device_offset >> BLOCK_BITS)
     unit_bits = BLOCK_BITS + bits
     parts, chunk = [], 0
     for extent in extents:
