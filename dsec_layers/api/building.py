@@ -116,6 +116,9 @@ def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[
     if not result.parent_digest:
         return ()
     layers = parents.stack(result.parent_digest).layers
+    for layer in layers:
+        for blob in (layer.descriptor, *layer.manifest.blobs):
+            bench.local.has(blob)  # renews its lease, should its tag be removed while we pack
     if result.kind is Kind.BASE:
         return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
     return [_with_contents(bench, layer, result.source) for layer in layers]

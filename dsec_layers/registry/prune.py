@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsec_layers.errors import DsecError, NotFoundError
-from dsec_layers.model.blobs import Store
 from dsec_layers.model.digest import Digest
+from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import layers
 from dsec_layers.registry.directory import DirectoryStore
@@ -56,14 +56,13 @@ def _needed_by(store: DirectoryStore, mounted: Collection[str]) -> set[str]:
     """The blobs of mounted layers; what is not here is read from elsewhere."""
     needed = set(mounted)
     for digest in mounted:
-        reference = Reference(Kind.BASE, "by-digest", "", Digest.parse(digest))
         with contextlib.suppress(NotFoundError):
-            manifest = layers.load_manifest(store, store.resolve(reference))
+            manifest = layers.load_manifest(store, _by_digest(store, digest))
             needed.update(blob.digest for blob in manifest.blobs)
     return needed
 
 
-def _reachable(store: Store) -> set[str]:
+def _reachable(store: DirectoryStore) -> set[str]:
     """The digests of all blobs that tags lead to."""
     used: set[str] = set()
     visited: set[str] = set()
@@ -71,11 +70,31 @@ def _reachable(store: Store) -> set[str]:
         used.add(target.digest)
         try:
             for layer in layers.layer_descriptors(store, target):
-                if layer.digest not in visited:
-                    visited.add(layer.digest)
-                    used.add(layer.digest)
-                    used.update(blob.digest for blob in layers.load_manifest(store, layer).blobs)
+                _visit(store, layer, visited, used)
         except DsecError as error:
             error.hint = f"nothing was removed; copy {reference} again or remove it first"
             raise
     return used
+
+
+def _visit(
+    store: DirectoryStore, layer: Descriptor | None, visited: set[str], used: set[str]
+) -> None:
+    """Add the blobs of a layer to `used`, and those of the layers that it was built on.
+
+    Without them nobody can use it but in an environment, and a tag moves on with every build.
+    A base stands alone.
+    """
+    while layer is not None and layer.digest not in visited:
+        visited.add(layer.digest)
+        manifest = layers.load_manifest(store, layer)
+        used.update((layer.digest, *(blob.digest for blob in manifest.blobs)))
+        config = layers.load_config(store, manifest)
+        layer = None
+        if config.kind is not Kind.BASE and config.provenance.base:
+            with contextlib.suppress(NotFoundError):
+                layer = _by_digest(store, config.provenance.base)
+
+
+def _by_digest(store: DirectoryStore, digest: str) -> Descriptor:
+    return store.resolve(Reference(Kind.BASE, "by-digest", "", Digest.parse(digest)))

@@ -16,6 +16,7 @@ from dsec_layers.model.manifest import (
     LayerConfig,
     LayerManifest,
     Plain,
+    Provenance,
     Sizes,
 )
 from dsec_layers.model.reference import Kind, Reference
@@ -31,8 +32,13 @@ def put_bytes(store: Store, data: bytes, media_type: str = PACK_TYPE) -> Descrip
     return blob
 
 
-def put_layer(store: Store, reference: Reference, packs: Sequence[bytes]) -> Descriptor:
-    """Put a layer of these packs whose other blobs are made from its name, and tag it."""
+def put_layer(
+    store: Store, reference: Reference, packs: Sequence[bytes], *, base: str = ""
+) -> Descriptor:
+    """Put a layer of these packs whose other blobs are made from its name, and tag it.
+
+    `base` is the digest of the layer that it was built on.
+    """
     name = str(reference).encode()
     config = LayerConfig(
         kind=reference.kind,
@@ -41,6 +47,7 @@ def put_layer(store: Store, reference: Reference, packs: Sequence[bytes]) -> Des
         sizes=Sizes(1, 1, 1, 1, 1),
         metadata=Plain(1, ZEROS),
         table=Plain(1, ZEROS),
+        provenance=Provenance(base=base),
     )
     manifest = LayerManifest(
         packs=tuple(put_bytes(store, pack) for pack in packs),

@@ -54,6 +54,27 @@ def test_what_no_tag_reaches_goes(store: DirectoryStore) -> None:
     assert digests(store) == set()
 
 
+def test_what_a_layer_was_built_on_stays(tmp_path: Path) -> None:
+    """A tag moves on with the next build, and leaves the layers that stand on the last one."""
+    store = DirectoryStore.open(tmp_path / "store", create=True)
+    base = put_layer(store, BASE, PACKS[:1])
+    low = put_layer(store, Reference.parse("toolkit/low"), PACKS[1:2], base=base.digest)
+    put_layer(store, WORK, PACKS[1:], base=low.digest)
+    before = digests(store)
+    store.untag(BASE)
+    store.untag(Reference.parse("toolkit/low"))
+    assert prune(store, grace_s=-1).blobs == 0
+    store.delete(base)  # it may lie in another store
+    assert prune(store, grace_s=-1).blobs == 3 + 1
+    put_layer(store, BASE, [b"alone"], base=low.digest)
+    assert prune(store, grace_s=-1).blobs == 0
+    store.untag(BASE)
+    store.untag(WORK)
+    prune(store, grace_s=-1)
+    assert digests(store) < before
+    assert digests(store) == set()
+
+
 def test_what_was_put_or_asked_for_within_the_grace_stays(store: DirectoryStore) -> None:
     for reference in (ENV, BASE, WORK):
         store.untag(reference)
