@@ -67,8 +67,16 @@ def _section(name: str, command: click.Command, parent: click.Context) -> str:
     records = [each.get_help_record(context) for each in options]
     rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in filter(None, records)]
     table = ["", "| option | meaning |", "|---|---|", *rows] if rows else []
-    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
-    return "\n".join(["", f"## `{usage}`", "", text, *table, ""])
+    return "\n".join(["", f"## `{usage}`", "", _text(command.help or ""), *table, ""])
+
+
+def _text(help_text: str) -> str:
+    """Paragraphs that click keeps as they are, become blocks."""
+    paragraphs = inspect.cleandoc(help_text).split("\n\n")
+    return "\n\n".join(
+        "```\n" + each.removeprefix("\b\n") + "\n```" if each.startswith("\b\n") else each
+        for each in paragraphs
+    )
 
 
 def _cell(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import BusyError
+from dsec_layers.errors import BusyError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices
 from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
@@ -42,6 +42,17 @@ class Unmounted(msgspec.Struct, frozen=True):
 def client(bench: Workbench) -> DaemonClient:
     """The lazy file system daemon of this workbench; it is not started by this."""
     return DaemonClient(bench.home.root)
+
+
+def running_client(bench: Workbench) -> DaemonClient:
+    """The daemon, which must run. Raises NotFoundError."""
+    found = client(bench)
+    if not found.running():
+        raise NotFoundError(
+            "the lazy file system daemon does not run",
+            hint="`mount`, `run` and `daemon restart` start it",
+        )
+    return found
 
 
 def manager(bench: Workbench) -> RootfsManager:

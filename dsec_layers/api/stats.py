@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dsec_layers.api.mounting import client
+from dsec_layers.api.mounting import running_client
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import DsecError
 from dsec_layers.lazyfs.protocol import CacheStats, Counts
@@ -38,8 +38,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stats(bench: Workbench) -> Report:
-    """Ask the daemon. Raises DaemonError when none runs."""
-    found = client(bench).stats()
+    """Ask the daemon. Raises NotFoundError when none runs, or DaemonError."""
+    found = running_client(bench).stats()
     layers = tuple(
         _use(_name(bench, each.digest), each.device_bytes, each.counts) for each in found.layers
     )

@@ -7,21 +7,28 @@ from pathlib import Path
 import click
 
 from dsec_layers.api import building
-from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.context import (
+    Context,
+    ReferenceType,
+    assignments,
+    json_option,
+    pass_context,
+)
 from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.steps import StepPrinter
-from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
 
-@click.command()
+@click.command(short_help="Build a layer from a Layerfile.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--tag",
     "-t",
     "reference",
-    type=ReferenceType(Kind.BASE, Kind.WORKSPACE, Kind.TOOLKIT),
+    type=ReferenceType(
+        Kind.BASE, Kind.WORKSPACE, Kind.TOOLKIT, hint="`dsec-layers compose` makes environments"
+    ),
     help="Its name; without it the LAYER line's, tagged latest.",
 )
 @click.option(
@@ -34,7 +41,13 @@ from dsec_layers.model.reference import Kind, Reference
 @click.option("--kind", type=click.Choice(["base", "workspace", "toolkit"]), help="Override LAYER.")
 @click.option("--name", help="Override LAYER.")
 @click.option("--target", metavar="STAGE", help="Build this stage instead of the last.")
-@click.option("--build-arg", "args", multiple=True, metavar="NAME=VALUE", help="Set an ARG.")
+@click.option(
+    "--build-arg",
+    "args",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Set an ARG, or hand ours on.",
+)
 @click.option(
     "--epoch",
     "epoch_s",
@@ -75,7 +88,7 @@ def build(
         kind=kind,
         name=name,
         target=target,
-        args=_arguments(args),
+        args=assignments(args, "--build-arg"),
         epoch_s=epoch_s,
         no_cache=no_cache,
         host_mirrors=host_mirrors,
@@ -92,19 +105,3 @@ def build(
             on_bytes=shown.add,
         )
     context.output.result(row, lambda: layer_text(row))
-
-
-def _arguments(given: tuple[str, ...]) -> dict[str, str]:
-    """Without `=` the value is that of our own environment, as Docker has it."""
-    import os
-
-    arguments = {}
-    for each in given:
-        name, separator, value = each.partition("=")
-        if not name:
-            raise InvalidInputError(f"not a build argument: {each!r}", hint="write NAME=VALUE")
-        if separator:
-            arguments[name] = value
-        elif name in os.environ:
-            arguments[name] = os.environ[name]
-    return arguments

@@ -5,6 +5,7 @@ The workbench and the output, and the options that all commands share.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -51,13 +52,32 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def assignments(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """The NAME=VALUE words of an option.
+
+    Without `=` the value is that of our own environment, if it has one, as Docker does it. Raises
+    InvalidInputError.
+    """
+    found = {}
+    for each in given:
+        name, separator, value = each.partition("=")
+        if not name:
+            raise InvalidInputError(f"no name in {each!r}", hint=f"write {option} NAME=VALUE")
+        if separator:
+            found[name] = value
+        elif name in os.environ:
+            found[name] = os.environ[name]
+    return found
+
+
 class ReferenceType(click.ParamType[Reference]):
     """A `kind/name:tag` argument, completed from the local store; optionally of some kinds only."""
 
     name = "reference"
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, hint: str | None = None) -> None:
         self.kinds = kinds
+        self.hint = hint
 
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
@@ -68,7 +88,7 @@ class ReferenceType(click.ParamType[Reference]):
         reference = Reference.parse(str(value))
         if self.kinds and reference.kind not in self.kinds:
             wanted = " or ".join(kind.value for kind in self.kinds)
-            raise InvalidInputError(f"{reference} is not of kind {wanted}")
+            raise InvalidInputError(f"{reference} is not of kind {wanted}", hint=self.hint)
         return reference
 
     def shell_complete(

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import click
 
-from dsec_layers.api.mounting import client, stop_daemon
+from dsec_layers.api.mounting import client, running_client, stop_daemon
 from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.cli.output import size, table
-from dsec_layers.errors import NotFoundError
 
 
-@click.group("daemon", no_args_is_help=False)
+@click.group(
+    "daemon", no_args_is_help=False, short_help="Look after the daemon behind lazy mounts."
+)
 def daemon() -> None:
     """Look after the lazy file system daemon, which `mount` and `run` start on demand."""
 
 
-@daemon.command()
+@daemon.command(short_help="Tell whether the daemon runs and what it serves.")
 @json_option
 @pass_context
 def status(context: Context) -> None:
     """Tell whether the daemon runs and what it serves; exit status 4 when it does not."""
-    found = client(context.workbench)
-    if not found.running():
-        raise NotFoundError(
-            "the lazy file system daemon does not run", hint="`mount` and `run` start it"
-        )
-    told = found.status()
+    told = running_client(context.workbench).status()
     context.output.result(
         told,
         lambda: table(
@@ -53,7 +49,7 @@ def stop(context: Context, force: bool) -> None:
     context.output.result({"stopped": stopped}, lambda: None if stopped else "it did not run")
 
 
-@daemon.command()
+@daemon.command(short_help="Replace the daemon under live mounts.")
 @json_option
 @pass_context
 def restart(context: Context) -> None:

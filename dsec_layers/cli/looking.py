@@ -38,7 +38,7 @@ def list_(context: Context, kind: str | None) -> None:
     context.output.result(rows, lambda: _listing(rows))
 
 
-@click.command()
+@click.command(short_help="Show all about a layer or environment, as JSON.")
 @click.argument("reference", type=ReferenceType())
 @json_option
 @pass_context
@@ -49,7 +49,7 @@ def inspect(context: Context, reference: Reference) -> None:
     context.output.result(found)
 
 
-@click.command()
+@click.command(short_help="List the files of a layer or environment.")
 @click.argument("reference", type=ReferenceType())
 @click.argument("path", default="/")
 @click.option("--depth", "-L", type=click.IntRange(0), help="At most so many names deep.")
@@ -63,7 +63,7 @@ def tree(context: Context, reference: Reference, path: str, depth: int | None) -
     )
 
 
-@click.command()
+@click.command(short_help="Print one file of a layer or environment.")
 @click.argument("reference", type=ReferenceType())
 @click.argument("path")
 @pass_context
@@ -75,11 +75,22 @@ def cat(context: Context, reference: Reference, path: str) -> None:
         sys.stdout.buffer.write(piece)
 
 
-@click.command()
+@click.command(short_help="Show how many bytes the mounts have fetched and read.")
 @json_option
 @pass_context
 def stats(context: Context) -> None:
-    """Show how many bytes of the mounted environments were fetched, cached and read."""
+    """Show how many bytes of the mounted environments were fetched, cached and read.
+
+    \b
+    BYTES     data of the layer, unpacked
+    FETCHED   of it, read from a store by now
+    ON WIRE   what that was there, compressed
+    CACHED    answered from the chunk cache
+    READ      asked for by the kernel, beyond what it keeps itself
+    REQUESTS  reads from a store
+
+    A line counts for as long as the layer is mounted, the total since the daemon started.
+    """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
     report = api_stats.stats(context.workbench)
     rows = [
         (
@@ -98,7 +109,7 @@ def stats(context: Context) -> None:
     context.output.result(report, lambda: table(columns, rows, right=columns[1:]))
 
 
-@click.command("rm")
+@click.command("rm", short_help="Remove tags from the local store.")
 @click.argument("references", nargs=-1, required=True, type=ReferenceType())
 @click.option("--prune", is_flag=True, help="Also remove data that no tag has reached for a day.")
 @json_option

@@ -109,11 +109,13 @@ def cli(
     """Build, store, move and lazily mount layered environments."""
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
+    if home == Path():  # as an unset variable of a script gives it
+        raise InvalidInputError("the home has no name", hint="write --home DIRECTORY")
     context.workbench = Workbench(home.absolute(), stores)
     context.output.progress = progress
 
 
-@cli.command()
+@cli.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option
 @pass_context

@@ -10,10 +10,12 @@ from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
 from dsec_layers.model.reference import Kind, Reference
 
+_ONLY_BASES = "a base is imported; workspaces and toolkits are built on one with a Layerfile"
 
-@click.command("import")
+
+@click.command("import", short_help="Make a base layer from a root file system.")
 @click.argument("source")
-@click.argument("reference", type=ReferenceType(Kind.BASE))
+@click.argument("reference", type=ReferenceType(Kind.BASE, hint=_ONLY_BASES))
 @click.option("--image", metavar="NAME", help="Which image of an archive that holds several.")
 @click.option(
     "--epoch",
@@ -33,19 +35,21 @@ def import_(
     SOURCE is a tar (plain, gzip, zstd, xz), - for one on standard input, a directory, an OCI
     layout, or an archive of docker save.
 
-        mmdebstrap --variant=minbase bookworm - | dsec-layers import - base/debian:12
-    """
+    \b
+    mmdebstrap --variant=minbase bookworm - | dsec-layers import - base/debian:12
+    """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
     options = importing.ImportOptions(image=image, epoch_s=epoch_s)
     with meter(context.output, f"import {reference}") as shown:
         row = importing.import_(context.workbench, source, reference, options, shown.add)
     context.output.result(row, lambda: layer_text(row))
 
 
-@click.command()
+_ENVIRONMENT = ReferenceType(Kind.ENV, hint="write -t env/name:tag")
+
+
+@click.command(short_help="Make an environment of a base, a workspace and toolkits.")
 @click.argument("parts", nargs=-1, required=True, type=ReferenceType())
-@click.option(
-    "--tag", "-t", "reference", required=True, type=ReferenceType(Kind.ENV), help="Its name."
-)
+@click.option("--tag", "-t", "reference", required=True, type=_ENVIRONMENT, help="Its name.")
 @json_option
 @pass_context
 def compose(context: Context, parts: tuple[Reference, ...], reference: Reference) -> None:

@@ -8,14 +8,20 @@ from pathlib import Path
 import click
 
 from dsec_layers.api import mounting, running
-from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.context import (
+    Context,
+    ReferenceType,
+    assignments,
+    json_option,
+    pass_context,
+)
 from dsec_layers.cli.output import table
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux.ocispec import Bind
 from dsec_layers.model.reference import Reference
 
 
-@click.command()
+@click.command(short_help="Mount a layer or environment lazily, or list the mounts.")
 @click.argument("reference", type=ReferenceType(), required=False)
 @click.argument("target", type=click.Path(path_type=Path), required=False)
 @click.option("--read-only", is_flag=True, help="Without a writable upper.")
@@ -36,7 +42,7 @@ def mount(
     """Mount REFERENCE lazily on the directory TARGET; without arguments list what is mounted.
 
     Data is fetched when it is read, from the local store or from the --store URLs. Changes go to a
-    writable upper, which `umount` removes unless it is kept.
+    writable upper, which `umount` removes unless it is kept. TARGET is made when it is missing.
     """
     if reference is None or target is None:
         if reference is not None:
@@ -92,10 +98,14 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_RunCommand)
+@click.command(
+    cls=_RunCommand, short_help="Run a command in a container on a layer or environment."
+)
 @click.argument("reference", type=ReferenceType())
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-@click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
+@click.option(
+    "--env", "-e", multiple=True, metavar="NAME[=VALUE]", help="Set a variable, or hand ours on."
+)
 @click.option("--workdir", "-w", metavar="DIR", help="Start in this directory.")
 @click.option("--user", "-u", metavar="USER[:GROUP]", help="Run as this user of the environment.")
 @click.option(
@@ -146,7 +156,7 @@ def run(
     dsec-layers run env/demo:v1 -- python3 -m pytest -q
     """
     options = running.RunOptions(
-        env=_variables(env),
+        env=assignments(env, "--env"),
         workdir=workdir,
         user=user,
         entrypoint=None if entrypoint is None else [entrypoint] if entrypoint else [],
@@ -163,14 +173,6 @@ def run(
     status = running.run(context.workbench, reference, argv, options, on_output=sink)
     context.output.result({"status": status})
     click.get_current_context().exit(status)
-
-
-def _variables(given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in given]
-    for name, separator, _ in pairs:
-        if not name or not separator:
-            raise InvalidInputError(f"not a variable: {name!r}", hint="write --env NAME=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _bind(volume: str) -> Bind:

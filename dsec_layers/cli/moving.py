@@ -11,7 +11,7 @@ from dsec_layers.cli.progress import meter
 from dsec_layers.model.reference import Reference
 
 
-@click.command()
+@click.command(short_help="Copy a layer or environment to a store.")
 @click.argument("reference", type=ReferenceType())
 @click.argument("url")
 @json_option
@@ -26,13 +26,13 @@ def push(context: Context, reference: Reference, url: str) -> None:
     context.output.result(
         moved,
         lambda: (
-            f"{reference} {moved.digest}: {size(moved.sent_bytes)} sent, "
+            f"{reference} {moved.digest}\n  {size(moved.sent_bytes)} sent, "
             f"{size(moved.skipped_bytes)} already there"
         ),
     )
 
 
-@click.command()
+@click.command(short_help="Copy a layer or environment from a store to this machine.")
 @click.argument("reference", type=ReferenceType())
 @click.argument("url", required=False)
 @click.option("--metadata-only", is_flag=True, help="Leave the data there, to be read lazily.")
@@ -51,7 +51,7 @@ def pull(context: Context, reference: Reference, url: str | None, metadata_only:
     context.output.result(
         moved,
         lambda: (
-            f"{reference} {moved.digest}: {size(moved.sent_bytes)} fetched, "
+            f"{reference} {moved.digest}\n  {size(moved.sent_bytes)} fetched, "
             f"{size(moved.skipped_bytes)} already here"
         ),
     )

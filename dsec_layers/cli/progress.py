@@ -49,7 +49,11 @@ def meter(output: Output, title: str) -> Iterator[Meter]:
         with _bar(title) as made:
             yield made
     elif output.progress in ("plain", "json"):
-        yield Meter(_lines(output, title))
+        made = Meter(_lines(output, title))
+        yield made
+        if output.progress == "json" and made.done_bytes:
+            # A program wants to know the whole, however fast it went.
+            _event(output, title, made.done_bytes, made.total_bytes)
     else:
         yield Meter(lambda _done, _total: None)
 
@@ -60,7 +64,6 @@ def _bar(title: str) -> Iterator[Meter]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        DownloadColumn,
         Progress,
         TextColumn,
         TimeElapsedColumn,
@@ -70,21 +73,27 @@ def _bar(title: str) -> Iterator[Meter]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        DownloadColumn(),
+        TextColumn("{task.fields[amount]}", markup=False),
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task(title, total=None)
+    task = progress.add_task(title, start=False, total=None, amount="")
 
     def show(done: int, total: int | None) -> None:
+        if not progress.live.is_started:
+            progress.start_task(task)  # its clock and speed leave the steps before it out
+        progress.update(task, completed=done, total=total, amount=_amount(done, total))
         progress.start()
-        progress.update(task, completed=done, total=total)
 
     try:
         yield Meter(show)
     finally:
         progress.stop()
+
+
+def _amount(done: int, total: int | None) -> str:
+    return size(done) + (f" of {size(total)}" if total else "")
 
 
 def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:
@@ -97,8 +106,12 @@ def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:
             return
         last = time.monotonic()
         if output.progress == "json":
-            output.event({"event": "progress", "title": title, "done": done, "total": total})
+            _event(output, title, done, total)
         else:
-            output.note(f"{title}: {size(done)}" + (f" of {size(total)}" if total else ""))
+            output.note(f"{title}: {_amount(done, total)}")
 
     return show
+
+
+def _event(output: Output, title: str, done: int, total: int | None) -> None:
+    output.event({"event": "progress", "title": title, "done": done, "total": total})

@@ -35,12 +35,17 @@ class StepPrinter:
             case StepOutput():
                 *lines, self._partial = (self._partial + event.data).split(b"\n")
                 for line in lines:
-                    self._output.note("  " + line.decode(errors="replace").rstrip("\r"))
+                    self._output.note("  " + _shown(line))
             case StepDone():
                 if self._partial:
-                    self._output.note("  " + self._partial.decode(errors="replace"))
+                    self._output.note("  " + _shown(self._partial))
                     self._partial = b""
                 self._output.note(f"  done in {event.seconds:.1f} s")
+
+
+def _shown(line: bytes) -> str:
+    """What a terminal would show in the end of a line that was written over and over."""
+    return line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
 
 
 def _as_json(event: BuildEvent) -> dict[str, object]:

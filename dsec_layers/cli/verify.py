@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from dsec_layers.api import verifying
@@ -12,7 +14,7 @@ from dsec_layers.lazyfs.report import Check
 from dsec_layers.model.reference import Reference
 
 
-@click.command()
+@click.command(short_help="Prove that a layer or environment is as it was packed.")
 @click.argument("reference", type=ReferenceType())
 @click.option("--stored-only", is_flag=True, help="Only the blobs in the stores; needs no root.")
 @json_option
@@ -28,12 +30,20 @@ def verify(context: Context, reference: Reference, stored_only: bool) -> None:
             context.workbench, reference, stored_only=stored_only, progress=shown.add
         )
     rows = [
-        (check.part, size(check.size_bytes), f"{check.seconds:.2f}", _verdict(check))
+        (_short(check.part), size(check.size_bytes), f"{check.seconds:.2f}", _verdict(check))
         for check in report.checks
     ]
     columns = ("PART", "BYTES", "SECONDS", "RESULT")
     context.output.result(report, lambda: table(columns, rows, right=columns[1:3]))
     report.raise_for_problems()
+
+
+def _short(part: str) -> str:
+    """Digests as `ls` shows them and no folders, for lines that fit; --json has all of them."""
+    return _LONG_NAME.sub(r" \1", part)
+
+
+_LONG_NAME = re.compile(r" (?:/.*/|sha256:)([0-9a-f]{12})[0-9a-f]{52}")
 
 
 def _verdict(check: Check) -> str:

@@ -64,6 +64,13 @@ def test_variables_folder_and_user(cli: Cli) -> None:
     assert said.splitlines() == ["1 x=y /tmp", "1000", "1001"]
 
 
+def test_a_variable_without_a_value_is_ours(cli: Cli) -> None:
+    cli.environ["OURS"] = "handed on"
+    said = cli("run", BASE, "-e", "OURS", "-e", "NOBODYS", "--", "env")
+    assert "OURS=handed on" in said.splitlines()
+    assert "NOBODYS" not in said
+
+
 def test_an_entrypoint_takes_the_place_of_the_environments_own(cli: Cli) -> None:
     assert cli("run", "--entrypoint", "cat", BASE, "/etc/group").startswith("root:x:0:")
     cli.fails(InvalidInputError, "run", "--entrypoint", "", BASE)
@@ -107,8 +114,7 @@ def test_volumes(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--env", "NAME"), "NAME"),
-        (("--env", "=x"), "''"),
+        (("--env", "=x"), "'=x'"),
         (("--volume", "relative"), "relative"),
         (("--volume", "/etc:etc"), "/etc:etc"),
         (("--volume", "/etc:/etc:wo"), "/etc:/etc:wo"),

@@ -59,6 +59,19 @@ def test_every_command_has_help(name: str, run: Run) -> None:
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
+def test_the_list_of_commands_is_cut_nowhere(run: Run) -> None:
+    for group in ((), ("daemon",)):
+        assert "..." not in run(*group, "--help")[1].partition("\nCommands:\n")[2]
+
+
+def test_a_home_without_a_name(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["--home", "", "ls"])
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith("error: the home has no name\n")
+
+
 def test_every_option_has_help() -> None:
     for name, command in commands().items():
         for parameter in command.params:

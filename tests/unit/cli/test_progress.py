@@ -1,5 +1,6 @@
 """Progress in each of its forms, with a clock of the test's own."""
 
+import contextlib
 import json
 import os
 import pty
@@ -40,8 +41,11 @@ def test_json_lines(clock: list[float], capsys: Captured) -> None:
     with meter(Output(progress="json"), "import x") as shown:
         clock[0] += 3
         shown.add(7)
-    event = json.loads(capsys.readouterr().err)
-    assert event == {"event": "progress", "title": "import x", "done": 7, "total": None}
+        shown.add(2)
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert events == [
+        {"event": "progress", "title": "import x", "done": done, "total": None} for done in (7, 9)
+    ]
 
 
 @pytest.mark.parametrize("form", ["auto", "quiet"])
@@ -84,17 +88,29 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(BlockingIOError):
                 os.read(leader, 10_000)
             shown.add(5000)
-        said = os.read(leader, 10_000).decode()
+        said = _waiting(leader).decode()
     os.close(leader)
     assert "pack [x]" in said
+    assert "5.0 kB" in said
+    assert "/?" not in said, "no total, no word of it"
     assert said.endswith("\x1b[2K") or "\x1b[?25h" in said, "the bar is wiped, the cursor is back"
+
+
+def _waiting(fd: int) -> bytes:
+    """All that can be read without blocking."""
+    parts = []
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(fd, 10_000):
+            parts.append(part)
+    return b"".join(parts)
 
 
 def test_steps_as_text(capsys: Captured) -> None:
     show = StepPrinter(Output()).show
     show(StepStarted(1, 2, "RUN make", "Layerfile:3"))
     show(StepOutput(1, b"one\ntw"))
-    show(StepOutput(1, b"o\r\nthree \xff"))
+    show(StepOutput(1, b"o\r\nthree \xff\n 5%\r50%\r100%\ndo"))
+    show(StepOutput(1, b"ing\rdone"))
     show(StepDone(1, 1.25))
     show(StepStarted(2, 2, "COPY a b", "Layerfile:4"))
     show(StepCached(2))
@@ -103,6 +119,8 @@ def test_steps_as_text(capsys: Captured) -> None:
         "  one",
         "  two",
         "  three �",
+        "  100%",
+        "  done",
         "  done in 1.2 s",
         "[2/2] COPY a b",
         "  cached",
