@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 from dsec_layers.builder.contents import ContentPacker
 from dsec_layers.chunks.constants import LARGE_FILE_BYTES
-from dsec_layers.chunks.content import scan_bytes
+from dsec_layers.chunks.content import READ_WHOLE_BYTES, scan_bytes
 from dsec_layers.chunks.packs import Held, KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
 from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
-from dsec_layers.errors import NotFoundError
+from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.content import Source
 from dsec_layers.model.tree import BLOCK_SIZE, Entry, EntryKind
 
@@ -34,8 +34,8 @@ def copied_up(
     found: dict[bytes, Held] = {}
     last: tuple[Chunk | None, bytes] = (None, b"")
     for entry in source.tree.entries:
-        if entry.kind is not EntryKind.FILE:
-            continue
+        if entry.kind is not EntryKind.FILE or entry.size > READ_WHOLE_BYTES:
+            continue  # the size of a file with holes says nothing of its data
         held = _find(image, table, entry)
         if held is not None:
             if held.chunk != last[0]:
@@ -90,6 +90,8 @@ def _find(image: ErofsImage, table: ChunkTable, entry: Entry) -> Held | None:
     extents = image.inode_extents(inode)
     if not 0 < sum(extent.length for extent in extents) < LARGE_FILE_BYTES:
         return None
+    if extents[0].device_offset >= table.device_bytes:
+        raise CorruptError(f"{entry.path!r} of the layer below lies behind the end of its data")
     chunk = table[table.index_at(extents[0].device_offset)]
     start = chunk.device_offset
     runs = tuple((e.file_offset, e.device_offset - start, e.length) for e in extents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from dsec_layers.builder.patterns import IgnoreRules
 from dsec_layers.builder.scope import EPOCH_VARIABLE
@@ -13,6 +14,8 @@ from dsec_layers.linux.ocispec import Bind
 from dsec_layers.model.content import Source
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig
+
+_MAX_EPOCH_DIGITS: Final = 10  # until the year 2286
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,11 @@ def locate(path: Path) -> tuple[Path, Path]:
 def find_epoch(request: BuildRequest) -> int | None:
     """SOURCE_DATE_EPOCH in seconds, or None. Raises InvalidInputError."""
     text = request.args.get(EPOCH_VARIABLE)
-    if request.epoch is not None or text is None:
-        return request.epoch
-    if not text.isdecimal():
+    if request.epoch is not None:
+        text = str(request.epoch)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > _MAX_EPOCH_DIGITS:
         raise InvalidInputError(
             f"{EPOCH_VARIABLE} is {text!r}", hint="give the seconds since 1970, for example 0"
         )

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.blobs import Store
@@ -54,17 +54,18 @@ def register(scheme: str, opener: Opener) -> None:
 
 def directory_path(url: str) -> Path:
     """The path of a `scheme:///absolute/path` URL. Raises InvalidInputError."""
-    parts = urlsplit(url)
-    if parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
+    scheme, _, rest = url.partition("://")
+    path = unquote(rest)
+    if not rest.startswith("/") or "?" in rest or "#" in rest or "\0" in path:
         raise InvalidInputError(
             f"not the URL of a directory: {url!r}",
-            hint=f"write {parts.scheme}:/// and an absolute path; ? and # in it as %3F and %23",
+            hint=f"write {scheme}:/// and an absolute path; ? and # in it as %3F and %23",
         )
-    return Path(unquote(parts.path))
+    return Path(path)
 
 
 def _open_directory(url: str, create: bool) -> Store:
-    return DirectoryStore.open(directory_path(url), scheme=urlsplit(url).scheme, create=create)
+    return DirectoryStore.open(directory_path(url), scheme=url.partition("://")[0], create=create)
 
 
 def _import_plugins() -> None:

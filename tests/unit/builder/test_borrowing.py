@@ -13,6 +13,7 @@ from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
+from dsec_layers.errors import CorruptError
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.tree import Entry, EntryKind, Tree
@@ -189,3 +190,27 @@ def test_hard_links_share_what_is_borrowed(workshop: Workshop) -> None:
     )
     assert layer.manifest.packs == base.manifest.packs
     assert workshop.read(layer) == {b"lib/200": data, b"link": data}
+
+
+def test_a_terabyte_of_holes_is_not_put_together_in_memory(workshop: Workshop) -> None:
+    size = 1 << 40
+    path = workshop._folder / "sparse"
+    with path.open("wb") as file:
+        file.write(b"x" * 4096)
+        file.truncate(size)
+    entry = Entry(path=b"f", kind=EntryKind.FILE, size=size)
+    source = Source(Tree.of([entry]), {b"f": LocalFile(os.fsencode(path))})
+    base = pack_layer(
+        source, kind=Kind.BASE, name="x", store=workshop.store, work_dir=workshop._folder
+    )
+    assert workshop._known(base, source).contents == {}
+
+
+def test_a_file_behind_the_device_is_corrupt(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = workshop.pack(BASE)
+    source = workshop._source({b"lib/123": BASE[b"lib/123"]})
+    monkeypatch.setattr(ChunkTable, "decode", lambda data: ChunkTable([], []))
+    with pytest.raises(CorruptError, match="b'lib/123' of the layer below lies behind"):
+        workshop._known(base, source)

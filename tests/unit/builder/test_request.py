@@ -33,6 +33,13 @@ def test_the_epoch_may_be_a_build_argument(tmp_path: Path) -> None:
         find_epoch(request(tmp_path, args={"SOURCE_DATE_EPOCH": "today"}))
 
 
+@pytest.mark.parametrize("epoch", [-1, 10**10, 10**30])
+def test_an_epoch_that_no_file_can_have_is_refused(tmp_path: Path, epoch: int) -> None:
+    for options in ({"epoch": epoch}, {"args": {"SOURCE_DATE_EPOCH": str(epoch)}}):
+        with pytest.raises(InvalidInputError, match=f"SOURCE_DATE_EPOCH is '{epoch}'"):
+            find_epoch(request(tmp_path, **options))
+
+
 def test_ignore_rules_are_read(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     assert not read_ignore_rules(request(tmp_path)).ignores(b"a")

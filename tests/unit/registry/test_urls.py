@@ -56,7 +56,11 @@ def test_layouts_of_the_future_and_corrupt_markers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "x", "/path", "dir:/x", "dir://relative/x", "dir:///x?y=1", "dir:///x#y", "dir://"]
+    "url",
+    [
+        *("", "x", "/path", "dir:/x", "dir://relative/x", "dir:///x?y=1", "dir:///x#y", "dir://"),
+        *("dir://[", "dir://[::/x", "dir:///a%00b", "threefs://]"),
+    ],
 )
 def test_malformed_urls(url: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
