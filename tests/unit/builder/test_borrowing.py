@@ -192,8 +192,8 @@ def test_hard_links_share_what_is_borrowed(workshop: Workshop) -> None:
     assert workshop.read(layer) == {b"lib/200": data, b"link": data}
 
 
-def test_a_terabyte_of_holes_is_not_put_together_in_memory(workshop: Workshop) -> None:
-    size = 1 << 40
+def test_many_gigabytes_of_holes_are_not_put_together_in_memory(workshop: Workshop) -> None:
+    size = 1 << 34
     path = workshop._folder / "sparse"
     with path.open("wb") as file:
         file.write(b"x" * 4096)
