@@ -43,11 +43,13 @@ def run(
     *,
     on_output: Callable[[bytes], None] | None = None,
     on_error: Callable[[bytes], None] | None = None,
+    on_complaint: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Run `argv`, or the environment's own command, to its end; return its exit status.
 
     What it writes is gone afterwards unless `options.upper` names a directory for it. Without
-    `on_output` the command has our standard output and error. Raises NotFoundError, CorruptError,
+    `on_output` the command has our standard output and error. `on_complaint` is told why a program
+    could not be started, of which the status is 126 or 127. Raises NotFoundError, CorruptError,
     CapabilityMissingError, InvalidInputError, DaemonError, StoreError.
     """
     stack = bench.stack(reference)
@@ -79,6 +81,8 @@ def run(
         except DsecError:
             forget_runtime(bench.home.run)
             raise
+    if finished.complaint:
+        on_complaint(finished.complaint)
     return finished.status
 
 

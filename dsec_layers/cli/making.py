@@ -57,5 +57,10 @@ def compose(context: Context, parts: tuple[Reference, ...], reference: Reference
 
     Toolkits stack in the order given, the last one on top. Reads metadata only.
     """
-    row = composing.compose(context.workbench, parts, reference)
+    row = composing.compose(
+        context.workbench,
+        parts,
+        reference,
+        on_doubt=lambda doubt: context.output.note(f"note: {doubt}"),
+    )
     context.output.result(row, lambda: layer_text(row))

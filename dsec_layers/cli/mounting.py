@@ -170,7 +170,17 @@ def run(
     sys.stdout.flush()
     # With --json standard output belongs to the result: the command's own goes to standard error.
     sink = _to_stderr if context.output.as_json else None
-    status = running.run(context.workbench, reference, argv, options, on_output=sink)
+    complaints: list[str] = []
+    status = running.run(
+        context.workbench,
+        reference,
+        argv,
+        options,
+        on_output=sink,
+        on_complaint=complaints.append,
+    )
+    for complaint in complaints:
+        context.output.failure("CommandError", complaint, None, status)
     context.output.result({"status": status})
     click.get_current_context().exit(status)
 

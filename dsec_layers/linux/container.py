@@ -41,11 +41,13 @@ PREFIX = "container-"  # of folders and cgroups
 class Finished:
     """How a command ended: its exit status, 128 + signal when killed, and its last output.
 
-    `tail` is at most 4 KiB; it is empty when the output went to ours.
+    `tail` is at most 4 KiB; it is empty when the output went to ours. `complaint` says why there
+    was no command at all, after status 126 or 127 of the runtime's own.
     """
 
     status: int
     tail: bytes
+    complaint: str = ""
 
 
 def run(
@@ -169,7 +171,11 @@ def _read_host(path: str) -> bytes:
 def _judge(command: Command, complaint: str) -> Finished:
     program = command.argv[0]
     if re.search(r"exec.*(not found|no such file)", complaint, re.IGNORECASE):
-        return Finished(NOT_FOUND, f"{program}: not found\n".encode())
-    if re.search(r"exec.*permission denied", complaint, re.IGNORECASE):
-        return Finished(NOT_EXECUTABLE, f"{program}: permission denied\n".encode())
+        return _unstarted(NOT_FOUND, f"{program}: not found")
+    if re.search(r"exec.*(permission denied|not permitted)", complaint, re.IGNORECASE):
+        return _unstarted(NOT_EXECUTABLE, f"{program}: permission denied")
     raise DsecError(f"the container for {program} cannot be made: {complaint}")
+
+
+def _unstarted(status: int, complaint: str) -> Finished:
+    return Finished(status, f"{complaint}\n".encode(), complaint)
