@@ -8,15 +8,12 @@ bytes.
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 import blake3
 import zstandard
 
 from dsec_layers.chunks.constants import ZSTD_LEVEL
 from dsec_layers.errors import CorruptError
-
-DIGEST_BYTES: Final = 32
 
 
 class _Codecs(threading.local):
