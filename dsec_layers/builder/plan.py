@@ -188,7 +188,7 @@ class _Planner:
                 raise InvalidInputError(
                     f"{text!r} is neither a stage above nor a layer",
                     where=instruction.where,
-                    hint=error.hint,
+                    hint="an image is imported first (`dsec-layers import`), then it is base/NAME",
                 ) from error
             except DsecError as error:
                 message = f"{instruction.where}: {error.message}"

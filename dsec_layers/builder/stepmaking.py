@@ -112,6 +112,7 @@ def _mode(text: str) -> int:
 
 def make_title(instruction: Instruction) -> str:
     """The instruction on one line, for people, with the script that a RUN holds."""
-    script = [heredoc.body for heredoc in instruction.heredocs if instruction.keyword == "RUN"]
-    title = " ".join(" ".join([str(instruction), *script]).split())
+    scripts = [heredoc.body for heredoc in instruction.heredocs if instruction.keyword == "RUN"]
+    inlined = [f"({'; '.join(filter(None, map(str.strip, it.splitlines())))})" for it in scripts]
+    title = " ".join(" ".join([str(instruction), *inlined]).split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dsec_layers.errors import BusyError, InvalidInputError
-from dsec_layers.lazyfs.journal import Record
+from dsec_layers.lazyfs.journal import Phase, Record
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import mount
 
@@ -60,10 +60,10 @@ def check_target(wanted: Record, home: Path, others: Iterable[Record]) -> None:
     check_path(target)
     for record in others:
         if record.here and record.target == wanted.target:
-            raise BusyError(
-                f"{target} is in use by a rootfs of process {record.owner.pid} ({record.phase})",
-                hint=f"dsec-layers umount {target}",
-            )
+            what = record.name or "something"
+            if record.bound or record.phase is not Phase.MOUNTED:
+                what += f", of process {record.owner.pid},"
+            raise BusyError(f"{what} is mounted on {target}", hint=f"dsec-layers umount {target}")
     if mount.mounted_at(target) is not None:
         raise BusyError(f"{target} is a mount point already", hint="take another, or unmount it")
     if _within(home, target):

@@ -175,7 +175,7 @@ def _explain(error: OSError, filesystem: str) -> Exception:
     if error.errno in (errno.ENODEV, errno.ENOTBLK, errno.ENOSYS):
         return CapabilityMissingError(
             f"cannot mount {filesystem}: {error}",
-            hint=f"this needs a kernel (6.12 or newer) with {filesystem} and file-backed mounts, "
-            "and image files on a disk file system such as ext4 or xfs",
+            hint="--home must be on a disk file system such as ext4 or xfs, not tmpfs or overlay; "
+            f"and the kernel 6.12 or newer, with {filesystem}",
         )
     return error

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.blobs import Store
@@ -35,8 +35,10 @@ def open_store(url: str, *, create: bool = False) -> Store:
     """
     scheme = url.partition("://")[0]
     if scheme == url:
+        path = quote(str(Path(url or "/path").absolute()))
         raise InvalidInputError(
-            f"not the URL of a store: {url!r}", hint="write dir:///path or threefs:///path"
+            f"not the URL of a store: {url!r}",
+            hint=f"write dir://{path}, or threefs:// for a mounted 3FS",
         )
     if scheme not in _openers:
         _import_plugins()

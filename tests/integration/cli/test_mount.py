@@ -79,7 +79,9 @@ def test_a_folder_that_is_not_empty(cli: Cli, target: Path) -> None:
 
 def test_a_mount_point_in_use(cli: Cli, target: Path) -> None:
     cli("mount", BASE, target)
-    assert f"umount {target}" in cli.fails(BusyError, "mount", BASE, target).hint
+    refused = cli.fails(BusyError, "mount", BASE, target)
+    assert refused.error == f"{BASE} is mounted on {target}"
+    assert f"umount {target}" in refused.hint
     cli("umount", target)
 
 

@@ -350,7 +350,7 @@ def test_titles_are_one_short_line() -> None:
     assert step.title.startswith("RUN a b ccc")
     assert len(step.title) == 120
     scripted = run_step("FROM base/plain\nRUN <<EOF\nset -e\n  make\nEOF\n")
-    assert scripted.title == "RUN <<EOF set -e make"
+    assert scripted.title == "RUN <<EOF (set -e; make)"
 
 
 def test_an_empty_user_is_refused() -> None:

@@ -22,6 +22,15 @@ def test_a_url_names_its_store_again(tmp_path: Path, name: str) -> None:
     assert urls.open_store(store.url).url == url
 
 
+def test_a_path_is_no_url_but_nearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (str(tmp_path / "a b"), "a b"):
+        with pytest.raises(InvalidInputError) as refused:
+            urls.open_store(path)
+        assert refused.value.hint is not None
+        assert refused.value.hint.startswith(f"write dir://{tmp_path}/a%20b, ")
+
+
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     for scheme in ("dir", "threefs"):
         with pytest.raises(StoreError, match="there is no store"):
