@@ -1,11 +1,11 @@
 """The attached layers, remembered across daemons.
 
-    run/attached.json          connection, generation, node numbers, layers with their stores
+    run/attached.json          connection, generation, layers with their stores
     run/attached/<layer hex>/  manifest, config and table of a layer, each named by its sha256, so
                                that a successor needs no store to go on
 
-A layer keeps its node number as long as the FUSE connection lives, also when it is detached in
-between: the kernel may remember the number, and the content behind it is the same.
+A layer's node number comes from its digest: the kernel remembers numbers as long as the FUSE
+connection lives, and whatever happens to the state here, the content behind one must be the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.loading import load_served_layer
 from dsec_layers.lazyfs.protocol import Counts
 from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
-from dsec_layers.linux import fuse
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
@@ -45,7 +44,6 @@ class _Layer(msgspec.Struct, frozen=True):
 class _State(msgspec.Struct, frozen=True):
     connection: str = ""
     generation: int = 0
-    nodes: dict[str, int] = {}
     layers: dict[str, _Layer] = {}
 
 
@@ -123,14 +121,11 @@ class AttachedLayers:
         with self._lock:
             file = self._by_name.get(name.encode())
             if file is None:
-                nodes = self._state.nodes
-                node = nodes.get(name) or max(nodes.values(), default=fuse.ROOT_NODE) + 1
-                file = File(node, name.encode(), device)
+                file = File(_node(name), name.encode(), device)
             else:
                 file.device.layer.stores = file.device.layer.stores.over(merged)
-            nodes = {**self._state.nodes, name: file.node}
             layers = {**self._state.layers, name: _Layer(manifest, merged)}
-            self._keep(msgspec.structs.replace(self._state, nodes=nodes, layers=layers))
+            self._keep(msgspec.structs.replace(self._state, layers=layers))
             self._by_node[file.node] = self._by_name[file.name] = file
         return file
 
@@ -163,6 +158,11 @@ class AttachedLayers:
             return
         durable.write_whole(self._file, [canonical.encode(state)])
         self._state = state
+
+
+def _node(name: str) -> int:
+    """62 bits of a digest, above the root's number: that two layers meet is out of the question."""
+    return int(name[:16], 16) >> 2 | 1 << 62
 
 
 def recorded_layers(run: Path) -> list[str]:

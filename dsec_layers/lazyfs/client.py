@@ -45,10 +45,18 @@ class DaemonClient:
         with self._starting():
             if not self.running():
                 self._start_holder()
-                self._start(
-                    [sys.executable, "-m", self._module, "--home", str(self._paths.home)], "daemon"
-                )
+                self._start_daemon()
         return self
+
+    def succeed(self) -> None:
+        """Start a daemon only where one has died and is missed. Raises DaemonError, OSError.
+
+        One that was stopped is not missed: its holder has ended. Nor is one that served nothing.
+        """
+        with self._starting():
+            run = self._paths.run
+            if recorded_layers(run) and holder.connection(run) and not self.running():
+                self._start_daemon()
 
     def running(self) -> bool:
         """Whether a daemon answers. One that was just killed may still accept connections."""
@@ -141,16 +149,23 @@ class DaemonClient:
 
     def _refuse_for_the_dead(self) -> None:
         layers = recorded_layers(self._paths.run)
-        if layers and holder.runs(self._paths.run):
+        if layers and holder.connection(self._paths.run):
             raise BusyError(
                 f"{len(layers)} layers of a killed daemon wait for its successor",
                 hint="`dsec-layers daemon restart` starts it",
             )
 
     def _start_holder(self) -> None:
-        if not holder.runs(self._paths.run):
+        if holder.connection(self._paths.run) is None:
             program = [sys.executable, "-I", "-S", str(Path(holder.__file__)), str(self._paths.run)]
-            self._start(program, "holder of the FUSE connection")
+            successor = [sys.executable, "-P", "-m", "dsec_layers.lazyfs.successor"]
+            self._start(
+                [*program, *successor, str(self._paths.home), self._module],
+                "holder of the FUSE connection",
+            )
+
+    def _start_daemon(self) -> None:
+        self._start([sys.executable, "-m", self._module, "--home", str(self._paths.home)], "daemon")
 
     def _start(self, argv: Sequence[str], what: str) -> None:
         try:

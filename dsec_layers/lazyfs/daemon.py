@@ -1,8 +1,8 @@
 """The lazy file system daemon of one home: blobfs, the chunk cache, the control socket.
 
 It may be killed at any moment. The holder keeps the FUSE connection, so reads under live mounts
-wait; the next daemon takes the connection over, has every unanswered request sent again, and
-serves the layers that its predecessor has recorded.
+wait, and has a successor started. That takes the connection over, has every unanswered request sent
+again, and serves the layers that its predecessor has recorded.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def serve(
     paths.create()
     _lock(paths.run / "daemon.lock")
     log_to(paths.log)
-    lent = holder.borrow(paths.run)
+    lent = holder.borrow(paths.run)  # the line in it is open until the process ends
     if lent is None:
         raise DaemonError("the holder of the FUSE connection does not run")
-    service = Service(paths, open_store, options or Options(), *lent)
+    service = Service(paths, open_store, options or Options(), lent.connection, lent.fd)
     signal.signal(signal.SIGTERM, lambda *_: service.stop.set())
     service.start()
     if ready is not None:

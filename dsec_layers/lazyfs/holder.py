@@ -1,9 +1,10 @@
 """Keeps the FUSE connection open in a tiny process, so that daemons may die under live mounts.
 
 It opens /dev/fuse once and lends the descriptor (SCM_RIGHTS) to every daemon that asks, together
-with a nonce that names this connection in the mount table. It is run as a bare file (`python -I -S
-holder.py RUN --ready-fd N`), imports next to nothing, and does nothing else: the less it does, the
-longer it lives.
+with a nonce that names this connection in the mount table. The daemon keeps the line to it open;
+when that breaks the daemon has died, and the holder starts the program that it was given, to see to
+a successor. It is run as a bare file (`python -I -S holder.py RUN SUCCESSOR... --ready-fd N`),
+imports next to nothing, and does nothing else: the less it does, the longer it lives.
 """
 
 from __future__ import annotations
@@ -11,23 +12,47 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import select
+import signal
 import socket
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _SOCKET = "holder.sock"
 _NONCE_BYTES = 16
+_SHORT_LIFE_S = 10.0
+_MOST_PAUSE_S = 60.0
 
 
-def runs(run: Path) -> bool:
-    """Whether the folder `run` has a holder."""
-    return _ask(run, b"hello") is not None
+class Lent(NamedTuple):
+    """A FUSE connection: its nonce, and what `borrow` has got of it.
+
+    `fd` is close-on-exec. The borrower lives, for the holder, as long as `line` is open.
+    """
+
+    connection: str
+    fd: int
+    line: socket.socket
 
 
-def borrow(run: Path) -> tuple[str, int] | None:
-    """The holder's nonce and a close-on-exec descriptor of its connection; None without one."""
-    answer = _ask(run, b"lend")
-    return (answer[0], answer[1][0]) if answer and answer[1] else None
+def connection(run: Path) -> str | None:
+    """The nonce of the connection that the holder of the folder `run` holds; None without one."""
+    return _ask(run, b"hello")
+
+
+def borrow(run: Path) -> Lent | None:
+    """What a daemon needs of the holder; None without one."""
+    line = _call(run)
+    if line is None:
+        return None
+    nonce, fds = _say(line, b"lend")
+    if not fds:
+        line.close()
+        return None
+    return Lent(nonce, fds[0], line)
 
 
 def end(run: Path) -> bool:
@@ -35,38 +60,79 @@ def end(run: Path) -> bool:
     return _ask(run, b"end") is not None
 
 
-def _ask(run: Path, word: bytes) -> tuple[str, list[int]] | None:
+def _ask(run: Path, word: bytes) -> str | None:
+    line = _call(run)
+    if line is None:
+        return None
+    with line:
+        return _say(line, word)[0] or None
+
+
+def _call(run: Path) -> socket.socket | None:
     from dsec_layers.linux import (
         local_socket,  # not at the top: the holder does without the package
     )
 
     try:
-        with local_socket.connect(run, _SOCKET) as connection:
-            connection.sendall(word)
-            nonce, fds, _, _ = socket.recv_fds(
-                connection, 2 * _NONCE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
-            )
+        return local_socket.connect(run, _SOCKET)
     except OSError:
         return None
-    return (nonce.decode(), list(fds)) if nonce else None
 
 
-def _serve(server: socket.socket, fuse: int, nonce: bytes) -> None:
-    word = b""
+def _say(line: socket.socket, word: bytes) -> tuple[str, list[int]]:
+    """The nonce, empty when the holder ends in between, and the descriptors that came with it."""
+    try:
+        line.sendall(word)
+        nonce, fds, _, _ = socket.recv_fds(line, 2 * _NONCE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+    except OSError:
+        return "", []
+    return nonce.decode(), list(fds)
+
+
+def _serve(server: socket.socket, fuse: int, successor: Sequence[str]) -> None:
+    nonce = os.urandom(_NONCE_BYTES).hex().encode()
+    mine = os.stat(_SOCKET).st_ino  # noqa: PTH116
+    word, line, lent_at, pause = b"", None, 0.0, 0.0
     while word != b"end":
-        connection, _ = server.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(5)
-            word = connection.recv(16)
-            lent = (
-                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fuse]))]
-                if word == b"lend"
-                else []
-            )
-            connection.sendmsg([nonce], lent)
+        ready, _, _ = select.select([server, line] if line else [server], [], [])
+        if line in ready:
+            if not _is_there(mine):  # another has taken this place; nobody can borrow here
+                return
+            short = time.monotonic() - lent_at < _SHORT_LIFE_S
+            pause = min(2 * pause + 1, _MOST_PAUSE_S) if short else 0
+            line = None
+            _start([*successor, str(pause)])
+        if server in ready:
+            word, caller = _answer(server, fuse, nonce)
+            if word == b"lend":
+                line, lent_at = caller, time.monotonic()
 
 
-def _main(run: str, ready: int) -> None:
+def _answer(server: socket.socket, fuse: int, nonce: bytes) -> tuple[bytes, socket.socket | None]:
+    """Serve one caller: what he wanted, and the line to him."""
+    caller, word = None, b""
+    with contextlib.suppress(OSError):
+        caller, _ = server.accept()
+        caller.settimeout(5)
+        word = caller.recv(16)
+        lent = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fuse]))]
+        caller.sendmsg([nonce], lent if word == b"lend" else [])
+    return word, caller
+
+
+def _is_there(inode: int) -> bool:
+    try:
+        return os.stat(_SOCKET).st_ino == inode  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _start(argv: list[str]) -> None:
+    with contextlib.suppress(OSError):
+        os.posix_spawn(argv[0], argv, os.environ, setsigdef=[signal.SIGCHLD])
+
+
+def _main(run: str, successor: Sequence[str], ready: int) -> None:
     os.chdir(run)
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     with contextlib.suppress(OSError):
@@ -78,12 +144,13 @@ def _main(run: str, ready: int) -> None:
         if os.fork():
             os._exit(0)
         os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for successors
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
             score.write("-900")
         os.write(ready, b"ready\n")
         os.close(ready)
-        _serve(server, fuse, os.urandom(_NONCE_BYTES).hex().encode())
+        _serve(server, fuse, successor)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[3]))
+    _main(sys.argv[1], sys.argv[2:-2], int(sys.argv[-1]))

@@ -51,6 +51,7 @@ class Service:
         self._paths = paths
         self._options = options
         self._fd = fd
+        self._connection = connection
         self._mount_source = f"dsec-{connection[:12]}"
         self._began = time.monotonic()
         limit = options.cache_limit_bytes or default_limit_bytes(paths.home)
@@ -78,7 +79,8 @@ class Service:
         """When somebody has unmounted the connection, a new daemon must begin with a new one."""
         blobfs.join()
         _log.warning("%s was unmounted", self._paths.blobs)
-        holder.end(self._paths.run)
+        if holder.connection(self._paths.run) == self._connection:  # not that of a newer daemon
+            holder.end(self._paths.run)
         self.stop.set()
 
     def halt(self) -> None:
