@@ -22,7 +22,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.errors import CorruptError
-from dsec_layers.linux import container, mount, syscalls
+from dsec_layers.linux import claim, container, mount, syscalls
 from dsec_layers.model import canonical
 
 
@@ -108,7 +107,7 @@ class StepCache:
         record = _Record(name, key if reproducible else name, title)
         counts = False
         try:
-            with _opened(upper) as fd:
+            with claim.opened(upper) as fd:
                 syscalls.syncfs(fd)
             counts = self._write(key, canonical.encode(record), replace=replace)
             if not counts and (found := self.find(key)):
@@ -117,7 +116,7 @@ class StepCache:
             counts = counts or self._write(key, canonical.encode(record), replace=True)
         finally:
             if not counts:
-                shutil.rmtree(upper, ignore_errors=True)
+                claim.remove(upper)
         return Result(record.identity, upper)
 
     @contextlib.contextmanager
@@ -129,48 +128,36 @@ class StepCache:
         """
         results = self._folder / "results"
         results.mkdir(parents=True, exist_ok=True)
-        with _opened(results) as fd:
+        with claim.opened(results) as fd:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(fd, _TRY)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._remove_nameless(results)
             fcntl.flock(fd, fcntl.LOCK_SH)
             yield
 
     def _remove_nameless(self, results: Path) -> None:
-        records = (self._read(path) for path in (self._folder / "steps").glob("[!.]*.json"))
+        steps = self._folder / "steps"
+        for half_written in steps.glob(".*"):
+            half_written.unlink(missing_ok=True)
+        records = (self._read(path) for path in steps.glob("*.json"))
         named = {record.result for record in records if record is not None}
         for path in results.iterdir():
             if path.name not in named:
-                shutil.rmtree(path, ignore_errors=True)
+                claim.remove(path)
 
     @contextlib.contextmanager
     def working(self) -> Iterator[WorkFolder]:
         """A new folder for one step; it is removed when the context ends."""
-        parent = self._folder / "work"
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = WorkFolder(parent / secrets.token_hex(8))
-        with contextlib.ExitStack() as stack:
-            with _locked(parent, fcntl.LOCK_SH):  # no sweep sees the folder before it is locked
-                folder.path.mkdir(mode=0o700)
-                stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
-                stack.enter_context(_locked(folder.path, fcntl.LOCK_EX))
-            for path in (folder.upper, folder.work, folder.root, folder.stubs, folder.spool):
-                path.mkdir()
-                path.chmod(0o755)  # whatever the umask: one becomes the root of the layer
+        with claim.new_folder(self._folder / "work") as path:
+            folder = WorkFolder(path)
+            for part in (folder.upper, folder.work, folder.root, folder.stubs, folder.spool):
+                part.mkdir()
+                part.chmod(0o755)  # whatever the umask: one becomes the root of the layer
             yield folder
 
     def sweep(self) -> None:
         """Unmount and remove what killed builds left; folders of running ones are not touched."""
-        parent = self._folder / "work"
-        if not parent.is_dir():
-            return
-        with _locked(parent, fcntl.LOCK_EX):
-            for path in parent.iterdir():
-                with contextlib.suppress(BlockingIOError), _locked(path, _TRY):
-                    folder = WorkFolder(path)
-                    unmount(folder.root)
-                    container.remove_stale(folder.spool)
-                    shutil.rmtree(path, ignore_errors=True)
+        claim.sweep(self._folder / "work", discard=_discard)
 
     def _record(self, key: str) -> Path:
         return self._folder / "steps" / f"{key}.json"
@@ -203,7 +190,11 @@ class StepCache:
             aside.unlink(missing_ok=True)
 
 
-_TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
+def _discard(path: Path) -> None:
+    folder = WorkFolder(path)
+    unmount(folder.root)
+    container.remove_stale(folder.spool)
+    claim.remove(path)
 
 
 def unmount(target: Path) -> None:
@@ -216,19 +207,3 @@ def unmount(target: Path) -> None:
         if error.errno != errno.EBUSY:
             raise
         mount.unmount(target, lazy=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    with _opened(folder) as fd:
-        fcntl.flock(fd, how)
-        yield
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)

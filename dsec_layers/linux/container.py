@@ -16,20 +16,15 @@ A folder whose lock is free was left by a process that was killed; `remove_stale
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import re
-import secrets
-import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.errors import DsecError, InvalidInputError
-from dsec_layers.linux import attend, inroot, mountpoints, runtime
+from dsec_layers.linux import attend, claim, inroot, mountpoints, runtime
 from dsec_layers.linux.ocispec import Bind, Command, specification
 from dsec_layers.linux.users import find_user
 
@@ -73,7 +68,10 @@ def run(
     found = by or runtime.find_runtime()
     user = find_user(command.rootfs, command.user or "0")
     _check_cwd(command)
-    with _bundle(folder) as bundle, mountpoints.present(command.rootfs, command.binds):
+    with (
+        claim.new_folder(folder, PREFIX, _discard) as bundle,
+        mountpoints.present(command.rootfs, command.binds),
+    ):
         lent = _lend_network_files(command, bundle)
         content = specification(command, user, [*lent, *command.binds], cgroup=bundle.name)
         (bundle / "config.json").write_text(json.dumps(content))
@@ -93,43 +91,12 @@ def run(
 
 def remove_stale(folder: Path) -> None:
     """Remove what killed processes left in `folder`; running containers are not touched."""
-    if not folder.is_dir():
-        return
-    with _locked(folder, fcntl.LOCK_EX):
-        for bundle in folder.glob(f"{PREFIX}*"):
-            with contextlib.suppress(BlockingIOError), _locked(bundle, _TRY_LOCK):
-                _discard(bundle)
-
-
-_TRY_LOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
-
-
-@contextlib.contextmanager
-def _bundle(folder: Path) -> Iterator[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    bundle = folder / f"{PREFIX}{secrets.token_hex(8)}"
-    with contextlib.ExitStack() as stack:
-        # Shared, so that no reconciliation sees the new folder before it is locked.
-        with _locked(folder, fcntl.LOCK_SH):
-            bundle.mkdir(mode=0o700)
-            stack.callback(_discard, bundle)
-            stack.enter_context(_locked(bundle, fcntl.LOCK_EX))
-        yield bundle
+    claim.sweep(folder, f"{PREFIX}*", _discard)
 
 
 def _discard(bundle: Path) -> None:
     runtime.remove_cgroups(bundle.name)
-    shutil.rmtree(bundle, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, how)
-        yield
-    finally:
-        os.close(fd)
+    claim.remove(bundle)
 
 
 def _check_cwd(command: Command) -> None:

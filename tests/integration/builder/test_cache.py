@@ -265,7 +265,9 @@ def test_results_without_a_name_are_removed_when_nobody_builds(tmp_path: Path) -
         new = cache.publish("k", two, title="t", reproducible=False, replace=True)
     killed = tmp_path / "results/killed"
     killed.mkdir()
+    (tmp_path / "steps/.k-12345678").write_bytes(b"{")
     with cache.in_use(), StepCache(tmp_path).in_use():
+        assert [path.name for path in (tmp_path / "steps").iterdir()] == ["k.json"]
         assert not old.upper.exists()
         assert not killed.exists()
         killed.mkdir()
