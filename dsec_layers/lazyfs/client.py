@@ -54,8 +54,8 @@ class DaemonClient:
         One that was stopped is not missed: its holder has ended. Nor is one that served nothing.
         """
         with self._starting():
-            run = self._paths.run
-            if recorded_layers(run) and holder.connection(run) and not self.running():
+            missed = self.recorded_layers() and holder.connection(self._paths.run)
+            if missed and not self.running():
                 self._start_daemon()
 
     def running(self) -> bool:
@@ -78,6 +78,10 @@ class DaemonClient:
     def detach(self, digest: Digest) -> bool:
         """Stop serving a layer; False when it was not attached. What is mounted on it gives EIO."""
         return self._ask(protocol.Detach(str(digest)), protocol.Done).changed
+
+    def recorded_layers(self) -> list[str]:
+        """The layers (hex) that the daemon serves, or its successor will."""
+        return recorded_layers(self._paths.run)
 
     def status(self) -> protocol.Status:
         """Who is there and what it serves."""
@@ -148,7 +152,7 @@ class DaemonClient:
         return True
 
     def _refuse_for_the_dead(self) -> None:
-        layers = recorded_layers(self._paths.run)
+        layers = self.recorded_layers()
         if layers and holder.connection(self._paths.run):
             raise BusyError(
                 f"{len(layers)} layers of a killed daemon wait for its successor",

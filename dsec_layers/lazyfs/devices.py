@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +21,7 @@ class Device:
 
 
 class Devices(Protocol):
-    """Serves the device files of layers. Safe for many threads; both calls may be repeated."""
+    """Serves the device files of layers. Safe for many threads; all calls may be repeated."""
 
     def attach(self, layer: MountLayer) -> Device:
         """Serve the device of `layer` until it is detached.
@@ -31,6 +32,10 @@ class Devices(Protocol):
 
     def detach(self, digest: Digest) -> None:
         """Stop serving, at once; not an error when it is not served. Raises DaemonError."""
+        ...
+
+    def served(self) -> Collection[str]:
+        """The layers (hex) that are served, also for somebody who ended while he attached them."""
         ...
 
 
@@ -48,3 +53,7 @@ class DaemonDevices:
     def detach(self, digest: Digest) -> None:
         """See Devices."""
         self._client.detach(digest)
+
+    def served(self) -> Collection[str]:
+        """See Devices."""
+        return self._client.recorded_layers()

@@ -78,7 +78,8 @@ class Janitor:
                 kept.append(Path(record.upper))
                 _log.warning("the upper of %s was left behind: %s", record.target, record.upper)
         claimed = {use.hex for record in dead for use in record.layers}
-        unmounted = self._release(claimed | self.mounts.known(), living)
+        known = claimed | self.mounts.known() | set(self._devices.served())
+        unmounted = self._release(known, living)
         self._trace("swept")
         for record in dead:
             self.journal.drop(record)

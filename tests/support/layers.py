@@ -146,6 +146,9 @@ class LocalDevices:
         self.attached.discard(digest.hex)
         (self._folder / digest.hex).unlink(missing_ok=True)
 
+    def served(self) -> set[str]:
+        return set(self.attached)
+
 
 def _place(device: bytearray, data: bytes) -> list[Extent]:
     extents = []

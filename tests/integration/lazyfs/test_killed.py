@@ -14,7 +14,7 @@ from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
 from dsec_layers.model.reference import Kind
 from dsec_layers.registry.directory import DirectoryStore
-from tests.support.layers import file_tree, pack_tree
+from tests.support.layers import LocalDevices, file_tree, pack_tree
 from tests.support.leftovers import leftovers, mounts_below, settle
 
 pytestmark = [pytest.mark.root, pytest.mark.erofs]
@@ -106,6 +106,16 @@ def test_the_next_mount_cleans_up_by_itself(
     other.dies("overlay mounted", "bound")
     with manager.mounted(layers, disk / "mnt") as rootfs:
         assert (rootfs.target / "a/low").read_bytes() == b"low"
+    assert nothing_is_left(manager, disk)
+
+
+def test_a_layer_attached_after_its_user_died_is_detached(
+    manager: RootfsManager, devices: LocalDevices, layers: list[MountLayer], disk: Path
+) -> None:
+    devices.attach(layers[0])  # by a daemon that could not know that nobody waits any more
+    with manager.mounted(layers[1:], disk / "mnt"):
+        assert devices.attached == {layers[1].digest.hex}
+    assert devices.attached == set()
     assert nothing_is_left(manager, disk)
 
 
