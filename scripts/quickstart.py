@@ -41,17 +41,21 @@ class Quickstart:
 
     state: Path
     rows: list[tuple[str, str, str]] = field(default_factory=list)
+    stored_bytes: int = 0  # of the whole environment, as a full pull would move it
 
     @property
     def store(self) -> str:
         """The folder that stands for a mounted 3FS, as a URL."""
         return f"threefs://{self.state}/3fs"
 
-    def dsec(self, machine: str, *words: str, stdin: int | None = None) -> Any:
+    def dsec(
+        self, machine: str, *words: str, stdin: int | None = None, silent: bool = False
+    ) -> Any:
         """Run `dsec-layers --json` on one of the two machines and return its result."""
         program = [str(Path(sys.executable).parent / "dsec-layers")]
         shown = shlex.join(["dsec-layers", *words])
-        print(f"\n[{machine}] $ {shown}", flush=True)
+        if not silent:
+            print(f"\n[{machine}] $ {shown}", flush=True)
         command = [*program, "--home", str(self.state / machine), "--json", *words]
         environ = {**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH}
         done = subprocess.run(
@@ -65,12 +69,22 @@ class Quickstart:
         """Leave nothing mounted and no daemon running."""
         for machine in ("build", "node"):
             if (self.state / machine).exists():
-                self.dsec(machine, "umount", "--all")
-                self.dsec(machine, "daemon", "stop", "--force")
+                self.dsec(machine, "umount", "--all", silent=True)
+                self.dsec(machine, "daemon", "stop", "--force", silent=True)
 
     def row(self, step: str, started: float, told: str) -> None:
-        """Note one line of the table."""
-        self.rows.append((step, f"{time.monotonic() - started:.2f}", told))
+        """Note one line of the table, and print it where it belongs."""
+        seconds = f"{time.monotonic() - started:.2f}"
+        self.rows.append((step, seconds, told))
+        print(f"  {step}: {seconds} s" + (f", {told}" if told else ""), flush=True)
+
+    def fetched(self) -> str:
+        """How much of the environment has come from the store by now."""
+        by_now = self.dsec("node", "stats", silent=True)["total"]["stored_bytes"]
+        share = 100 * by_now / max(1, self.stored_bytes)
+        return (
+            f"{megabytes(by_now)} of {megabytes(self.stored_bytes)} fetched by now, {share:.0f} %"
+        )
 
 
 def main() -> int:
@@ -95,6 +109,7 @@ def main() -> int:
         if not options.keep:
             run.stop_all()
     print_table(run.rows)
+    print_farewell(run.state)
     return 0
 
 
@@ -121,12 +136,13 @@ def make_layers(run: Quickstart) -> None:
     run.row(f"compose {ENVIRONMENT}", started, "metadata only")
     started = time.monotonic()
     moved = run.dsec("build", "push", ENVIRONMENT, run.store)
-    run.row("push to the 3FS folder", started, f"{moved['sent_bytes'] / 1e6:.1f} MB sent")
+    run.stored_bytes = moved["sent_bytes"] + moved["skipped_bytes"]
+    run.row("push to the 3FS folder", started, f"{megabytes(moved['sent_bytes'])} sent")
 
 
 def import_debian(run: Quickstart) -> Any:
     """`mmdebstrap | dsec-layers import -`, unless the base is there."""
-    listed = run.dsec("build", "ls")
+    listed = run.dsec("build", "ls", silent=True)
     if any(row["reference"] == BASE for row in listed):
         return run.dsec("build", "inspect", BASE)
     words = ["mmdebstrap", "--quiet", "--variant=minbase", "bookworm", "-"]
@@ -159,8 +175,7 @@ def use_layers(run: Quickstart, *, keep: bool) -> None:
     ):
         started = time.monotonic()
         run.dsec("node", *store, "run", ENVIRONMENT, "--", *command)
-        stats = run.dsec("node", "stats")
-        run.row(title, started, fetched(stats))
+        run.row(title, started, run.fetched())
     started = time.monotonic()
     run.dsec("node", *store, "verify", ENVIRONMENT)
     run.row(f"verify {ENVIRONMENT}", started, "every field and byte")
@@ -172,15 +187,13 @@ def use_layers(run: Quickstart, *, keep: bool) -> None:
 
 def told(made: Result) -> str:
     """The sizes of a layer in words."""
-    content, stored = made["content_bytes"] / 1e6, made["stored_bytes"] / 1e6
-    return f"{made['entries']} entries, {content:.1f} MB, {stored:.1f} MB stored"
+    content, stored = megabytes(made["content_bytes"]), megabytes(made["stored_bytes"])
+    return f"{made['entries']} entries, {content}, {stored} stored"
 
 
-def fetched(stats: Result) -> str:
-    """What had to come from the store so far, as a share of the environment."""
-    total = stats["total"]
-    share = 100 * total["fetched_bytes"] / max(1, total["environment_bytes"])
-    return f"{total['stored_bytes'] / 1e6:.1f} MB fetched so far, {share:.1f} % of the environment"
+def megabytes(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e6:.1f} MB"
 
 
 def print_table(rows: list[tuple[str, str, str]]) -> None:
@@ -189,6 +202,17 @@ def print_table(rows: list[tuple[str, str, str]]) -> None:
     print(f"\n{'step':<{width}}  {'seconds':>8}  what")
     for step, seconds, what in rows:
         print(f"{step:<{width}}  {seconds:>8}  {what}")
+
+
+def print_farewell(state: Path) -> None:
+    """What is left, and how to go on."""
+    program = Path(sys.executable).parent
+    print(f"""
+Both machines are folders of {state}; `make clean` removes them. To go on by hand, as root:
+
+  export PATH={shlex.quote(str(program))}:$PATH DSEC_HOME={shlex.quote(str(state / "build"))}
+  dsec-layers ls
+  dsec-layers run -it {ENVIRONMENT} -- bash""")
 
 
 if __name__ == "__main__":

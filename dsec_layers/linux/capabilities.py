@@ -51,7 +51,9 @@ def require(*capabilities: Capability) -> None:
 
 def _check_root() -> None:
     if os.geteuid() != 0:
-        raise PermissionError(f"this process runs as uid {os.geteuid()}")
+        raise CapabilityMissingError(
+            f"this needs root, and runs as uid {os.geteuid()}", hint=_HINTS[Capability.ROOT]
+        )
     # Root without CAP_SYS_ADMIN, as in an unprivileged container, is refused here.
     _try_mount("tmpfs")
 
