@@ -29,6 +29,7 @@ _PAX: Final = frozenset({b"x", b"X"})
 _GLOBAL_PAX: Final = b"g"
 _EXTENDED: Final = _PAX | {_LONG_NAME, _LONG_LINK, _GLOBAL_PAX}
 _MAX_EXTENDED_BYTES: Final = 1 << 25  # of all extended headers of one member
+_MAX_RECORDS: Final = 1 << 19
 _MAX_GLOBAL_RECORDS: Final = 256  # every member looks through them
 _MAX_GLOBAL_BYTES: Final = 1 << 20
 _MAX_BLOCKS_AT_ONCE: Final = 1 << 18
@@ -109,6 +110,8 @@ class TarReader:
         else:
             records = self._checked(parse_pax, data)
             extras.records += records
+            if len(extras.records) > _MAX_RECORDS:
+                raise self._corrupt("a member has too many extended records")
             if header.kind == _GLOBAL_PAX:
                 self._keep(records)
 

@@ -15,6 +15,7 @@ BLOCK: Final = 512
 _FIELDS: Final = struct.Struct("100s8s8s8s12s12s8s1s100s8s32s32s8s8s155s12x")
 _DECIMAL: Final = re.compile(rb"\s*(-?)(\d+)(?:\.(\d*))?\s*")
 _CHECKSUM: Final = slice(148, 156)
+_MAX_RECORDS: Final = 1 << 18
 
 
 class MalformedError(ValueError):
@@ -105,6 +106,8 @@ def parse_pax(data: bytes) -> list[tuple[bytes, bytes]]:
         if not space or not equals or end > len(data) or record[-1:] != b"\n":
             raise MalformedError("an extended header is damaged")
         records.append((keyword, value))
+        if len(records) > _MAX_RECORDS:
+            raise MalformedError(f"an extended header has more than {_MAX_RECORDS} records")
         start = end
     return records
 

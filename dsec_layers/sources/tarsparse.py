@@ -17,6 +17,8 @@ _IN_HEADER: Final = slice(386, 482)
 _IN_EXTENSION: Final = slice(0, 504)
 _PAIR_BYTES: Final = 24
 _MAX_DIGITS: Final = 20
+_MAX_RUNS: Final = 1 << 20  # some 100 MB of memory
+_TOO_MANY: Final = f"a sparse map has more than {_MAX_RUNS} runs"
 
 
 def old_gnu_map(block: bytes, read_block: Callable[[], bytes]) -> tuple[int, Runs]:
@@ -25,6 +27,8 @@ def old_gnu_map(block: bytes, read_block: Callable[[], bytes]) -> tuple[int, Run
     runs = _pairs(block[_IN_HEADER])
     extended = block[482]
     while extended:
+        if len(runs) > _MAX_RUNS:
+            raise MalformedError(_TOO_MANY)
         block = read_block()
         runs += _pairs(block[_IN_EXTENSION])
         extended = block[504]
@@ -45,6 +49,8 @@ def pax_map(
         numbers = _leading_numbers(read_block)
     elif b"GNU.sparse.map" in fields:
         text = fields[b"GNU.sparse.map"]
+        if text.count(b",") > 2 * _MAX_RUNS:
+            raise MalformedError(_TOO_MANY)
         numbers = [parse_count(word) for word in text.split(b",")] if text else []
     else:
         pair = (b"GNU.sparse.offset", b"GNU.sparse.numbytes")
@@ -77,6 +83,8 @@ def _leading_numbers(read_block: Callable[[], bytes]) -> list[int]:
         text = rest
         if lines:
             wanted = 1 + 2 * parse_count(lines[0])
+        if wanted > 1 + 2 * _MAX_RUNS:
+            raise MalformedError(_TOO_MANY)
         if len(lines) < wanted and len(text) > _MAX_DIGITS:
             raise MalformedError("a sparse map is damaged")
     return [parse_count(line) for line in lines[1:wanted]]

@@ -88,6 +88,21 @@ def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 512)
 
 
+def pax_record(keyword: bytes, value: bytes) -> bytes:
+    """One record of a pax header."""
+    body = b" " + keyword + b"=" + value + b"\n"
+    length = len(body)
+    while length != len(body) + len(str(length)):
+        length = len(body) + len(str(length))
+    return str(length).encode() + body
+
+
+def pax_member(records: list[tuple[bytes, bytes]], header: bytes, data: bytes = b"") -> bytes:
+    """A member with a pax header of these records before its own `header`."""
+    extended = b"".join(pax_record(*record) for record in records)
+    return raw_header(b"x", b"x", len(extended)) + padded(extended) + header + padded(data)
+
+
 END = bytes(1024)
 
 

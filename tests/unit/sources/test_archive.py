@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from dsec_layers.errors import CorruptError, InvalidInputError, NoSpaceError
 from dsec_layers.model.content import Source, Spooled
 from dsec_layers.model.tree import Entry, EntryKind, Tree
-from dsec_layers.sources import treebuilder
 from dsec_layers.sources.archive import read_tar
 from tests.support.tars import (
     END,
@@ -26,6 +25,8 @@ from tests.support.tars import (
     hard_link,
     member,
     padded,
+    pax_member,
+    pax_record,
     raw_header,
     read,
     symlink,
@@ -195,19 +196,6 @@ def test_large_numbers_of_gnu_and_pax(tmp_path: Path) -> None:
 def test_numbers_out_of_range_name_the_member(tmp_path: Path, pax: dict[str, str]) -> None:
     with pytest.raises((InvalidInputError, CorruptError), match="'some-file'"):
         read(archive([member("some-file", pax=pax)]), tmp_path)
-
-
-def pax_record(keyword: bytes, value: bytes) -> bytes:
-    body = b" " + keyword + b"=" + value + b"\n"
-    length = len(body)
-    while length != len(body) + len(str(length)):
-        length = len(body) + len(str(length))
-    return str(length).encode() + body
-
-
-def pax_member(records: list[tuple[bytes, bytes]], header: bytes, data: bytes = b"") -> bytes:
-    extended = b"".join(pax_record(*record) for record in records)
-    return raw_header(b"x", b"x", len(extended)) + padded(extended) + header + padded(data)
 
 
 def test_xattrs_are_kept_as_bytes(tmp_path: Path) -> None:
@@ -608,41 +596,3 @@ def as_pax(tree: Tree, data: Contents) -> bytes:
         )
         out.append(pax_member(records, header, body))
     return b"".join(out) + END
-
-
-def test_extended_headers_are_bounded_altogether(tmp_path: Path) -> None:
-    """Many of them before one member are no way around the bound of one."""
-    header = pax_member([(b"comment", b"x" * (1 << 20))], b"")
-    with pytest.raises(CorruptError, match="extended headers claim"):
-        read(header * 33 + raw_header(b"a") + END, tmp_path)
-    assert paths(read((header * 30 + raw_header(b"a")) + END, tmp_path)) == [b"a"]
-
-
-@pytest.mark.parametrize(
-    "records", [[(b"k%d" % n, b"") for n in range(300)], [(b"k", b"x" * (1 << 20))]]
-)
-def test_global_headers_are_bounded(tmp_path: Path, records: list[tuple[bytes, bytes]]) -> None:
-    body = b"".join(pax_record(*record) for record in records)
-    data = raw_header(b"g", b"g", len(body)) + padded(body) + raw_header(b"a") + END
-    with pytest.raises(CorruptError, match="global headers hold too much"):
-        read(data, tmp_path)
-
-
-def test_a_global_header_may_be_repeated_for_ever(tmp_path: Path) -> None:
-    body = pax_record(b"comment", b"x" * 5000)
-    data = (raw_header(b"g", b"g", len(body)) + padded(body) + raw_header(b"a")) * 500
-    assert paths(read(data + END, tmp_path)) == [b"a"]
-
-
-@pytest.mark.parametrize("size", [2**63, 2**64, 10**20 - 1])
-def test_a_file_larger_than_the_kernel_has_is_refused(tmp_path: Path, size: int) -> None:
-    records = [(b"GNU.sparse.realsize", b"%d" % size), (b"GNU.sparse.map", b"")]
-    with pytest.raises(InvalidInputError, match="larger than a file can be"):
-        read(pax_member(records, raw_header(b"a")) + END, tmp_path)
-
-
-def test_the_number_of_entries_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(treebuilder, "_MAX_ENTRIES", 3)
-    read(archive([member("a"), member("b"), member("b")]), tmp_path)
-    with pytest.raises(InvalidInputError, match="b'c' is one of more than 3 entries"):
-        read(archive([member("a"), member("b"), member("c")]), tmp_path)
