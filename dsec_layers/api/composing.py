@@ -37,12 +37,12 @@ def compose(
                 f"{part} is a {layer.config.kind.value}, not a {part.kind.value}"
             )
     ordered = sorted(found, key=lambda each: each[0].kind.rank)
-    for doubt in _strangers(bench, ordered):
-        on_doubt(doubt)
     run = merge(layer.config.run for _, layer in ordered)
     environment = Environment.of(
         [(part.kind, str(part), layer.descriptor) for part, layer in ordered], run
     )
+    for doubt in _strangers(bench, ordered):
+        on_doubt(doubt)
     descriptor = environment.descriptor()
     bench.local.put(descriptor, environment.encode())
     bench.local.tag(reference, descriptor)
