@@ -32,8 +32,8 @@ def import_(
 ) -> None:
     """Make the base layer REFERENCE from a root file system.
 
-    SOURCE is a tar (plain, gzip, zstd, xz), - for one on standard input, a directory, an OCI
-    layout, or an archive of docker save.
+    SOURCE is a tar (plain, gzip, zstd, xz), an archive of docker save, - for either of them on
+    standard input, a directory, or an OCI layout.
 
     \b
     mmdebstrap --variant=minbase bookworm - | dsec-layers import - base/debian:12
