@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsec_layers.api import contents
 from dsec_layers.api.parents import Parents
-from dsec_layers.api.publishing import publish
+from dsec_layers.api.publishing import check_name, publish
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.builder import build as builder
@@ -17,7 +17,7 @@ from dsec_layers.builder.borrowing import copied_up
 from dsec_layers.builder.events import Progress
 from dsec_layers.builder.request import BuildRequest, BuildResult, Lent, lend_nothing, locate
 from dsec_layers.chunks.packs import KnownLayer
-from dsec_layers.errors import InvalidInputError
+from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
@@ -62,6 +62,8 @@ def build(
     _check_agreement(reference, options)
     require(Capability.ROOT, Capability.OVERLAY, Capability.OCI)
     layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
+    if not context.is_dir():
+        raise NotFoundError(f"the context {context} is no directory")
     parents = Parents(bench)
     request = BuildRequest(
         layerfile=layerfile,
@@ -99,6 +101,7 @@ def _check_agreement(reference: Reference | None, options: BuildOptions) -> None
     """A base holds a whole tree and the others a diff: one tagged as the other would be broken."""
     if reference is None:
         return
+    check_name(reference)
     for what, given, tagged in (
         ("kind", options.kind, reference.kind.value),
         ("name", options.name, reference.name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from dsec_layers.api.publishing import check_name
 from dsec_layers.api.rows import LayerRow, sum_row
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import InvalidInputError, NotFoundError
@@ -28,6 +29,7 @@ def compose(
     """
     if reference.kind is not Kind.ENV:
         raise InvalidInputError(f"{reference} is not an environment", hint="name it env/...")
+    check_name(reference)
     if any(part.kind is Kind.ENV for part in parts):
         raise InvalidInputError("an environment is composed of layers, not of environments")
     found = [(part, bench.layer(bench.resolve(part))) for part in parts]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsec_layers.api.publishing import publish
+from dsec_layers.api.publishing import check_name, publish
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
@@ -51,6 +51,7 @@ def import_(
         raise InvalidInputError(
             f"{reference} is not a base", hint="what is imported is a whole root file system"
         )
+    check_name(reference)
     with work_folder(bench.home.root, "import") as spool:
         tree, run = _read(source, spool, options)
         if options.epoch_s is not None:

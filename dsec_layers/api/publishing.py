@@ -9,6 +9,7 @@ from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder.pack import pack_layer
 from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
@@ -45,3 +46,12 @@ def publish(
     bench.local.tag(reference, descriptor)
     layer = MountLayer(descriptor, packed.manifest, packed.config, bench.local)
     return layer_row(layer, str(reference))
+
+
+def check_name(reference: Reference) -> None:
+    """Before any work is done: what is made gets a tag. Raises InvalidInputError for a digest."""
+    if reference.digest is not None:
+        raise InvalidInputError(
+            f"{reference} names a digest, which follows from what is made",
+            hint=f"write a tag, as in {reference.repository}:v1",
+        )

@@ -52,6 +52,18 @@ def test_a_bad_layerfile(cli: Cli, text: str, line: int, named: str) -> None:
     assert cli.leftovers() == []
 
 
+def test_a_build_without_a_context_or_with_a_digest_as_its_name(cli: Cli) -> None:
+    folder = write_layerfile(cli, "LAYER base x\nFROM base/small:1\nRUN exit 1\n")
+    file = folder / "Layerfile"
+    for context in (folder / "missing", file):
+        ran = cli.fails(NotFoundError, "build", "-f", file, context)
+        assert str(context) in ran.error
+    name = f"base/x:1@sha256:{'0' * 64}"
+    ran = cli.fails(InvalidInputError, "build", folder, "-t", name)
+    assert name in ran.error
+    assert ran.hint == "write a tag, as in base/x:v1"
+
+
 def test_a_build_on_a_layer_that_is_missing(cli: Cli) -> None:
     folder = write_layerfile(cli, "LAYER base x\nFROM base/other:1\nRUN true\n")
     ran = cli.fails(NotFoundError, "build", folder)

@@ -104,6 +104,8 @@ def test_what_cannot_be_imported(
         import_(bench, str(tmp_path / "text"), NAME)
     with pytest.raises(InvalidInputError, match="is not a base"):
         import_(bench, str(tmp_path / "cut"), Reference.parse("toolkit/x"))
+    with pytest.raises(InvalidInputError, match="names a digest"):
+        import_(bench, str(tmp_path / "cut"), Reference.parse(f"base/x:1@sha256:{'0' * 64}"))
     assert list(bench.local.tags()) == []
     assert list((bench.home.root / "making").iterdir()) == []
 
