@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.frame import decode_chunk
@@ -23,6 +24,14 @@ from dsec_layers.model import merge
 from dsec_layers.model.tree import BLOCK_SIZE, Entry, EntryKind, Tree
 
 _MAX_LINKS = 40
+
+
+class Entries(Protocol):
+    """The entries of one layer: an `ErofsImage`, or a tree."""
+
+    def stat(self, path: bytes) -> Entry:
+        """The entry at `path`. Raises NotFoundError."""
+        ...
 
 
 @contextlib.contextmanager
@@ -43,7 +52,7 @@ def composed_tree(images: Sequence[ErofsImage]) -> Tree:
     return reduce(merge.apply, (Tree.of(image.walk()) for image in images), Tree.of([]))
 
 
-def find(images: Sequence[ErofsImage], path: bytes) -> tuple[int, Entry]:
+def find(images: Sequence[Entries], path: bytes) -> tuple[int, Entry]:
     """The layer (its index, lowest is 0) that gives `path` in the composition, and the entry.
 
     As the kernel does in a chroot: symlinks on the way and at the end are followed, and `..` leaves
@@ -99,10 +108,10 @@ def read_file(layer: MountLayer, image: ErofsImage, entry: Entry) -> Iterator[by
     table = table_of(layer)
     position = 0
     for extent in image.extents(entry.path):
-        yield from _zeros(extent.file_offset - position)
+        yield from zeros(extent.file_offset - position)
         yield from _device(layer, table, extent.device_offset, extent.length)
         position = extent.file_offset + extent.length
-    yield from _zeros(entry.size - position)
+    yield from zeros(entry.size - position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +123,13 @@ class _Place:
     merged: range
 
 
-def _root(images: Sequence[ErofsImage]) -> _Place:
+def _root(images: Sequence[Entries]) -> _Place:
     root = _topmost(images, range(len(images)), b"")
     assert root is not None
     return root
 
 
-def _child(images: Sequence[ErofsImage], parent: _Place, name: bytes, wanted: str) -> _Place:
+def _child(images: Sequence[Entries], parent: _Place, name: bytes, wanted: str) -> _Place:
     path = b"/".join(filter(None, (parent.entry.path, name)))
     found = _topmost(images, parent.merged, path)
     if found is None:
@@ -128,7 +137,7 @@ def _child(images: Sequence[ErofsImage], parent: _Place, name: bytes, wanted: st
     return found
 
 
-def _topmost(images: Sequence[ErofsImage], layers: range, path: bytes) -> _Place | None:
+def _topmost(images: Sequence[Entries], layers: range, path: bytes) -> _Place | None:
     for index in reversed(layers):
         with contextlib.suppress(NotFoundError):
             entry = images[index].stat(path)
@@ -138,7 +147,7 @@ def _topmost(images: Sequence[ErofsImage], layers: range, path: bytes) -> _Place
     return None
 
 
-def _merged(images: Sequence[ErofsImage], layers: range, path: bytes) -> range:
+def _merged(images: Sequence[Entries], layers: range, path: bytes) -> range:
     """The layers whose directories at `path` are one: down to the first that hides the others."""
     for index in reversed(layers):
         try:
@@ -166,7 +175,8 @@ def _device(layer: MountLayer, table: ChunkTable, offset: int, length: int) -> I
         yield plain[low : offset + length - chunk.device_offset]
 
 
-def _zeros(count: int) -> Iterator[bytes]:
+def zeros(count: int) -> Iterator[bytes]:
+    """`count` zero bytes in pieces; none when it is not positive."""
     block = bytes(min(count, 256 * BLOCK_SIZE)) if count > 0 else b""
     while count > 0:
         yield block[:count]

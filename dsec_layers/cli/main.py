@@ -39,6 +39,7 @@ _COMMANDS = {
     "cat": ("looking", "cat"),
     "compose": ("making", "compose"),
     "daemon": ("daemon", "daemon"),
+    "diff": ("explaining", "diff"),
     "import": ("making", "import_"),
     "inspect": ("looking", "inspect"),
     "ls": ("looking", "list_"),
@@ -51,6 +52,7 @@ _COMMANDS = {
     "tree": ("looking", "tree"),
     "umount": ("mounting", "umount"),
     "verify": ("verify", "verify"),
+    "why": ("explaining", "why"),
 }
 
 
