@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.errors import CorruptError, DsecError
+from dsec_layers.errors import CorruptError, DsecError, NoSpaceError
 from dsec_layers.lazyfs import durable
 from dsec_layers.lazyfs.blobfs import File
 from dsec_layers.lazyfs.counters import Counters
@@ -76,7 +76,7 @@ class AttachedLayers:
         if before.connection != connection:
             shutil.rmtree(self._folder, ignore_errors=True)
             before = _State(connection)
-        self._keep(msgspec.structs.replace(before, generation=before.generation + 1))
+        self._keep_if_possible(msgspec.structs.replace(before, generation=before.generation + 1))
 
     @property
     def generation(self) -> int:
@@ -136,7 +136,7 @@ class AttachedLayers:
             layers = {key: layer for key, layer in self._state.layers.items() if key != name}
             if len(layers) == len(self._state.layers):
                 return False
-            self._keep(msgspec.structs.replace(self._state, layers=layers))
+            self._keep_if_possible(msgspec.structs.replace(self._state, layers=layers))
             file = self._by_name.pop(name.encode(), None)
             if file is not None:
                 del self._by_node[file.node]
@@ -158,6 +158,14 @@ class AttachedLayers:
             return
         durable.write_whole(self._file, [canonical.encode(state)])
         self._state = state
+
+    def _keep_if_possible(self, state: _State) -> None:
+        """On a full disk the file keeps more than there is, which does no harm: serving goes on."""
+        try:
+            self._keep(state)
+        except NoSpaceError as error:
+            _log.warning("%s", error)
+            self._state = state
 
 
 def _node(name: str) -> int:

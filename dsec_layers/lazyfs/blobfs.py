@@ -137,8 +137,8 @@ class BlobFs:
                 try:
                     fuse.reply(self._fd, unique, parts, length)
                     return
-                except OSError:
-                    _log.exception("the kernel refused an answer")
+                except Exception:  # whatever it is, the reader waits
+                    _log.exception("an answer failed")
             counters.add(errors=1)
             fuse.reply_error(self._fd, unique, errno.EIO)
 

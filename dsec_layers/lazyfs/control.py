@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dsec_layers.lazyfs import protocol
 from dsec_layers.linux import local_socket
 
 Answer = Callable[[protocol.Request], msgspec.Struct]
+_PAUSE_S = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +38,12 @@ class ControlSocket:
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._server.accept()
+            try:
+                connection, _ = self._server.accept()
+            except OSError as error:  # out of descriptors, for a moment; nobody else could accept
+                _log.warning("a client cannot be accepted: %s", error)
+                time.sleep(_PAUSE_S)
+                continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:

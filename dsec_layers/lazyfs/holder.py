@@ -17,13 +17,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 _SOCKET = "holder.sock"
 _NONCE_BYTES = 16
 _SHORT_LIFE_S = 10.0
+_FIRST_PAUSE_S = 0.25
 _MOST_PAUSE_S = 60.0
 
 
@@ -89,23 +89,27 @@ def _say(line: socket.socket, word: bytes) -> tuple[str, list[int]]:
     return nonce.decode(), list(fds)
 
 
-def _serve(server: socket.socket, fuse: int, successor: Sequence[str]) -> None:
+def _serve(server: socket.socket, fuse: int, successor: list[str]) -> None:
     nonce = os.urandom(_NONCE_BYTES).hex().encode()
     mine = os.stat(_SOCKET).st_ino  # noqa: PTH116
     word, line, lent_at, pause = b"", None, 0.0, 0.0
+    due: float | None = None  # when to start a successor
     while word != b"end":
-        ready, _, _ = select.select([server, line] if line else [server], [], [])
+        patience = None if due is None else max(0.0, due - time.monotonic())
+        ready, _, _ = select.select([server, line] if line else [server], [], [], patience)
+        if not ready:
+            _start(successor)
+            due = None
         if line in ready:
             if not _is_there(mine):  # another has taken this place; nobody can borrow here
                 return
             short = time.monotonic() - lent_at < _SHORT_LIFE_S
-            pause = min(2 * pause + 1, _MOST_PAUSE_S) if short else 0
-            line = None
-            _start([*successor, str(pause)])
+            pause = min(2 * pause + _FIRST_PAUSE_S, _MOST_PAUSE_S) if short else 0.0
+            line, due = None, time.monotonic() + pause
         if server in ready:
             word, caller = _answer(server, fuse, nonce)
             if word == b"lend":
-                line, lent_at = caller, time.monotonic()
+                line, lent_at, due = caller, time.monotonic(), None
 
 
 def _answer(server: socket.socket, fuse: int, nonce: bytes) -> tuple[bytes, socket.socket | None]:
@@ -132,7 +136,7 @@ def _start(argv: list[str]) -> None:
         os.posix_spawn(argv[0], argv, os.environ, setsigdef=[signal.SIGCHLD])
 
 
-def _main(run: str, successor: Sequence[str], ready: int) -> None:
+def _main(run: str, successor: list[str], ready: int) -> None:
     os.chdir(run)
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     with contextlib.suppress(OSError):

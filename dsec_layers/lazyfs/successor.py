@@ -1,14 +1,13 @@
-"""`python -m dsec_layers.lazyfs.successor HOME MODULE PAUSE_S`: sees to it that a daemon is back.
+"""`python -m dsec_layers.lazyfs.successor HOME MODULE`: sees to it that a daemon is back.
 
 The holder starts it when the daemon has died, so that reads which wait under live mounts need
-nobody to come by. After several deaths in a row there is a pause before each.
+nobody to come by.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 from dsec_layers.errors import DsecError
@@ -17,11 +16,10 @@ from dsec_layers.lazyfs.client import DaemonClient
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
-def main(home: str, module: str, pause_s: str) -> None:
+def main(home: str, module: str) -> None:
     """Start a daemon for `home` when one is missed."""
     with contextlib.suppress(OSError):
         _OOM_SCORE.write_text("0")  # the holder's own is better than a daemon's should be
-    time.sleep(float(pause_s))
     try:
         DaemonClient(Path(home), module=module).succeed()
     except (DsecError, OSError) as error:

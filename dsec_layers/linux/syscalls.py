@@ -35,6 +35,7 @@ MS_BIND = 4096
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 AT_FDCWD = -100
+_M_ARENA_MAX = -8
 
 
 def _check(result: int, name: str, *paths: str) -> int:
@@ -67,6 +68,17 @@ def umount2(target: str, flags: int = UMOUNT_NOFOLLOW) -> None:
 def syncfs(fd: int) -> None:
     """syncfs(2): write the file system that holds the open file `fd` to its disk."""
     _check(_libc.syncfs(fd), "syncfs")
+
+
+def one_arena() -> None:
+    """mallopt(3), M_ARENA_MAX: all threads take their memory from one place.
+
+    Else the C library gives each a place of its own, and a process of many threads keeps in each
+    most of what it ever held there. Does nothing where there is no mallopt.
+    """
+    mallopt = getattr(_libc, "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def fsopen(filesystem: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
@@ -523,6 +524,44 @@ def test_a_daemon_that_served_nothing_is_not_missed(client: DaemonClient) -> Non
     assert detached.wait_for_exit(pid, 30)
     client.succeed()
     assert not client.running()
+
+
+@pytest.fixture
+def full_disk(disk: Path) -> Iterator[Path]:
+    """A small ext4, and the name of a file that fills it when it is written."""
+    image, target = disk / "image", disk / "small"
+    target.mkdir()
+    with image.open("wb") as file:
+        file.truncate(24 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, target], check=True)
+    yield target
+    mount.unmount(target, lazy=True)
+
+
+def fill(path: Path) -> None:
+    """Write until not one more byte fits."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_daemon_is_succeeded_on_a_full_disk(
+    full_disk: Path, layer: Descriptor, store: DirectoryStore
+) -> None:
+    client = DaemonClient(full_disk / "home", module=MODULE)
+    try:
+        attached = client.ensure().attach(layer, [store.url])
+        client.evict()
+        fill(full_disk / "filler")
+        assert os.statvfs(full_disk).f_bavail == 0
+        kill(client.status().pid)
+        assert client.ensure().status().layers == (attached,)
+        assert read_direct(attached.path, 0, len(DATA)) == DATA
+        assert client.detach(layer.parsed_digest)
+        assert client.status().layers == ()
+    finally:
+        client.stop(force=True)
 
 
 def test_a_home_that_was_emptied_begins_anew(
