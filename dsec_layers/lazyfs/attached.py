@@ -140,7 +140,6 @@ class AttachedLayers:
             file = self._by_name.pop(name.encode(), None)
             if file is not None:
                 del self._by_node[file.node]
-                self._fetcher.forget(file.device.layer)
                 self._past.add(**msgspec.structs.asdict(file.device.layer.counters.counts()))
             shutil.rmtree(self._folder / name, ignore_errors=True)
         return True

@@ -19,7 +19,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +53,6 @@ class ChunkCache:
         self._evicting = threading.Lock()
         self._scanned = False
         self._used = 0
-        self._pins: dict[str, Container[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _ASIDE).mkdir(exist_ok=True)
 
@@ -128,18 +127,8 @@ class ChunkCache:
         with contextlib.suppress(FileNotFoundError):
             self._remove(path, os.stat(path).st_size)  # noqa: PTH116
 
-    def pin(self, owner: str, digests: Container[bytes]) -> None:
-        """Never evict these chunks until `owner` unpins them; replaces an earlier pin of it."""
-        with self._lock:
-            self._pins = {**self._pins, owner: digests}
-
-    def unpin(self, owner: str) -> None:
-        """Take back a pin, if there is one."""
-        with self._lock:
-            self._pins = {name: kept for name, kept in self._pins.items() if name != owner}
-
     def clear(self) -> None:
-        """Remove every chunk, pinned ones too."""
+        """Remove every chunk."""
         for _, size, path in self._entries():
             self._remove(path, size)
 
@@ -205,18 +194,14 @@ class ChunkCache:
         return bool(oldest)
 
     def _oldest(self, need_bytes: int) -> tuple[int, list[tuple[int, int, str]]]:
-        """The size of all entries, and the oldest unpinned ones that together reach `need_bytes`.
+        """The size of all entries, and the oldest ones that together reach `need_bytes`.
 
         Memory is bounded by the latter.
         """
-        pins = tuple(self._pins.values())
         newest_first: list[tuple[int, int, str]] = []
         total = held = 0
         for mtime_ns, size, path in self._entries():
             total += size
-            digest = bytes.fromhex(path[-65:-63] + path[-62:])
-            if any(digest in pinned for pinned in pins):
-                continue
             heapq.heappush(newest_first, (-mtime_ns, size, path))
             held += size
             while held - newest_first[0][1] >= need_bytes:

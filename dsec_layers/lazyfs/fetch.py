@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import Chunk
@@ -74,7 +75,7 @@ class Fetcher:
         self._all_ended = threading.Condition(lock)
         self._flights: dict[tuple[tuple[str, ...], bytes], _Flight] = {}
         self._waiting: OrderedDict[tuple[ServedLayer, int], _Flight] = OrderedDict()
-        self._streams: dict[ServedLayer, ReadAhead] = {}
+        self._streams: WeakKeyDictionary[ServedLayer, ReadAhead] = WeakKeyDictionary()
         self._keeping = 0
         self._closed = False
         self._workers = [
@@ -110,11 +111,6 @@ class Fetcher:
                 futures.append(self._board(layer, index, chunk).future)
             self._state.notify(len(futures))
         return futures
-
-    def forget(self, layer: ServedLayer) -> None:
-        """Drop what is remembered of a layer that is no longer served."""
-        with self._state:
-            self._streams.pop(layer, None)
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is being fetched or written to the cache, or for `timeout_s`."""

@@ -11,7 +11,7 @@ from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ServedLayer:
     """`packs` are in the order in which the table counts them. Only `stores` is ever replaced."""
 

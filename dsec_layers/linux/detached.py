@@ -18,7 +18,7 @@ def start(argv: Sequence[str], *, log: Path, timeout_s: float) -> str | None:
     The program says `ready` (`say`) or what went wrong, closes the descriptor and goes on by
     itself, no longer a child of the caller (`leave_parent`). Returns None when it is ready, else
     its complaint, empty when it ended without one. Raises TimeoutError when it has said nothing
-    after `timeout_s`; it is then killed.
+    after `timeout_s`; if it has left its parent by then it goes on, and may be ready later.
     """
     reader, writer = os.pipe()
     try:

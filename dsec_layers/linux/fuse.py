@@ -82,7 +82,6 @@ class Opcode(IntEnum):
     READ = 15
     STATFS = 17
     RELEASE = 18
-    FLUSH = 25
     INIT = 26
     OPENDIR = 27
     READDIR = 28
@@ -91,9 +90,6 @@ class Opcode(IntEnum):
     INTERRUPT = 36
     DESTROY = 38
     BATCH_FORGET = 42
-
-
-NO_REPLY: Final = frozenset({Opcode.FORGET, Opcode.BATCH_FORGET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +131,6 @@ class Attributes:
             4096,
             0,
         )
-
-
-def open_device() -> int:
-    """A new /dev/fuse connection, close-on-exec."""
-    return os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
 
 
 def mount(fd: int, target: Path, source: str) -> None:

@@ -135,21 +135,6 @@ def test_a_recent_use_is_not_written_down_again(cache: ChunkCache, tmp_path: Pat
     assert entry_path(tmp_path / "chunks", digest).stat().st_mtime_ns == before
 
 
-def test_pinned_chunks_stay(tmp_path: Path) -> None:
-    cache = ChunkCache(tmp_path, 10 * ENTRY)
-    cache.scan()
-    cache.pin("layer", {chunk(number)[0] for number in range(5)})
-    for number in range(10):
-        cache.store(*chunk(number))
-        set_age(tmp_path, number, 1_000 + number)
-    cache.store(*chunk(10))
-    assert present(cache, range(11)) == [0, 1, 2, 3, 4, *range(7, 11)]
-    cache.unpin("layer")
-    cache.store(*chunk(11))
-    cache.store(*chunk(12))
-    assert 0 not in present(cache, range(13))
-
-
 def test_too_much_found_at_the_start_is_evicted(tmp_path: Path) -> None:
     cache = ChunkCache(tmp_path, 1 << 30)
     for number in range(20):
