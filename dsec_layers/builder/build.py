@@ -24,7 +24,14 @@ from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
 from dsec_layers.builder.plan import Plan, StagePlan, make_plan
 from dsec_layers.builder.request import BuildRequest, BuildResult, find_epoch, read_ignore_rules
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE
-from dsec_layers.builder.selection import Origin, Selected, content_digest, refuse_archives, select
+from dsec_layers.builder.selection import (
+    Origin,
+    Selected,
+    content_digest,
+    identify,
+    refuse_archives,
+    select,
+)
 from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.stepmaking import Options
 from dsec_layers.builder.steps import CopyStep, RunStep, Step
@@ -175,8 +182,10 @@ class _Steps:
         if isinstance(step, RunStep):
             return keys.run_key(step, parent)
         if isinstance(step, CopyStep):
-            content = content_digest(selected, keeps_owner=step.origin is not None)
-            self.copied.append(content)
+            found = identify(selected)
+            # Who cloned a repository is no input of what is built from it, and must not show in it.
+            self.copied.append(content_digest(found, with_owners=step.origin is not None))
+            content = content_digest(found, with_owners=True)
             return keys.copy_key(step, parent, content, self._epoch)
         return keys.workdir_key(step, parent)
 

@@ -50,6 +50,14 @@ class Selected:
     source: Source
 
 
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A match with the digests of all contents, and without times."""
+
+    is_directory: bool
+    tree: Tree
+
+
 def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     """What `patterns` match, in their order and sorted within one.
 
@@ -68,15 +76,17 @@ def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     return selected
 
 
-def content_digest(selected: Sequence[Selected], *, keeps_owner: bool) -> str:
-    """The identity of what is copied: contents and all attributes but times.
+def identify(selected: Sequence[Selected]) -> list[Identified]:
+    """Read what is copied: its contents and all attributes but times."""
+    return [Identified(one.is_directory, Tree.of(_without_times(one.source))) for one in selected]
 
-    Without `keeps_owner` nor owners: who cloned a repository is no input of what is built from it.
-    """
-    trees = [Tree.of(_identified(one.source, keeps_owner=keeps_owner)) for one in selected]
-    parts = [
-        f"{one.is_directory} {tree.digest()}" for one, tree in zip(selected, trees, strict=True)
-    ]
+
+def content_digest(identified: Sequence[Identified], *, with_owners: bool) -> str:
+    """The identity of what is copied, maybe without owners."""
+    parts = []
+    for one in identified:
+        tree = one.tree if with_owners else Tree(tuple(map(_without_owner, one.tree)))
+        parts.append(f"{one.is_directory} {tree.digest()}")
     return str(Digest.sha256("\n".join(parts).encode()))
 
 
@@ -95,8 +105,12 @@ def refuse_archives(selected: Sequence[Selected]) -> None:
                 )
 
 
-def _identified(source: Source, *, keeps_owner: bool) -> Iterator[Entry]:
-    """The entries with the digests of their contents and without times, maybe without owners."""
+def _without_owner(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, uid=0, gid=0)
+
+
+def _without_times(source: Source) -> Iterator[Entry]:
+    """The entries with the digests of their contents and without times."""
     known: dict[int, bytes] = {}
     for entry in source.tree:
         digest = b""
@@ -106,8 +120,7 @@ def _identified(source: Source, *, keeps_owner: bool) -> Iterator[Entry]:
             )
             if entry.link_group:
                 known[entry.link_group] = digest
-        uid, gid = (entry.uid, entry.gid) if keeps_owner else (0, 0)
-        yield msgspec.structs.replace(entry, uid=uid, gid=gid, mtime_ns=0, digest=digest)
+        yield msgspec.structs.replace(entry, mtime_ns=0, digest=digest)
 
 
 def _matches(origin: Origin, pattern: str) -> Iterator[str]:

@@ -68,13 +68,14 @@ def test_attributes_are_inputs(built: Workshop, change: str) -> None:
     assert built.build(TEXT).cached == [False, False]
 
 
-def test_who_owns_the_context_is_no_input(built: Workshop) -> None:
+@pytest.mark.parametrize("name", ["d", "d/f"])
+def test_the_owner_of_the_context_is_copied_again_and_not_told(built: Workshop, name: str) -> None:
     before = built.build(TEXT)
-    os.chown(built.context / "d/f", 5, 6)
-    os.chown(built.context / "d", 7, 8)
+    os.chown(built.context / name, 5, 6)
     after = built.build(TEXT)
-    assert after.cached == [True, True]
+    assert after.cached == [False, False]
     assert after.result.inputs == before.result.inputs
+    assert after.entries["d/f"].uid == 0
 
 
 @pytest.mark.parametrize("owner", ["5:0", "0:5"])
