@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dsec_layers.errors import DaemonError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.digest import Digest
+
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,13 @@ class DaemonDevices:
         self._client = client
 
     def attach(self, layer: MountLayer) -> Device:
-        """See Devices."""
+        """See Devices. A daemon that is killed meanwhile is succeeded and asked again."""
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(DaemonError):
+                return self._attach(layer)
+        return self._attach(layer)
+
+    def _attach(self, layer: MountLayer) -> Device:
         attached = self._client.ensure().attach(layer.descriptor, layer.stores)
         return Device(Path(attached.path), attached.size_bytes)
 
