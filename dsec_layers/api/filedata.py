@@ -78,7 +78,7 @@ class FileData:
         position = 0
         for piece in pieces(place):
             yield from contents.zeros(piece.file_offset - position)
-            yield self._cut(place, piece, 0, piece.length)
+            yield self.piece(place, piece)
             position = piece.file_offset + piece.length
         yield from contents.zeros(place.entry.size - position)
 
@@ -96,6 +96,10 @@ class FileData:
                 cut = self._cut(place, piece, low - piece.file_offset, high - low)
                 found[low - offset : high - offset] = cut
         return bytes(found)
+
+    def piece(self, place: Place, piece: Piece) -> bytes:
+        """The bytes of one of the pieces of a file. Raises as `read`."""
+        return self._cut(place, piece, 0, piece.length)
 
     def _cut(self, place: Place, piece: Piece, start: int, length: int) -> bytes:
         plain = self._chunks.pop(piece.chunk.digest, None)

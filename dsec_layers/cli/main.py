@@ -40,6 +40,7 @@ _COMMANDS = {
     "compose": ("making", "compose"),
     "daemon": ("daemon", "daemon"),
     "diff": ("explaining", "diff"),
+    "export": ("exporting", "export"),
     "import": ("making", "import_"),
     "inspect": ("looking", "inspect"),
     "ls": ("looking", "list_"),

@@ -67,7 +67,7 @@ class TreeBuilder:
 
     def add_marker(self, name: bytes) -> bool:
         """Take `name` for a whiteout marker of an OCI layer; False when it is not one."""
-        parts = self._parts(name)
+        parts = self._parts(name, MAX_NAME_BYTES + len(_WHITEOUT_PREFIX))
         if any(part.startswith(_META_PREFIX) and part != _OPAQUE_MARKER for part in parts):
             return True  # bookkeeping of aufs
         last = parts[-1] if parts else b""
@@ -145,11 +145,11 @@ class TreeBuilder:
             raise self._refused(name, "has a path longer than 4095 bytes")
         return path
 
-    def _parts(self, name: bytes) -> list[bytes]:
+    def _parts(self, name: bytes, longest: int = MAX_NAME_BYTES) -> list[bytes]:
         parts = [part for part in name.split(b"/") if part not in (b"", b".")]
         if b".." in parts:
             raise self._refused(name, "has '..' in its path")
-        if any(len(part) > MAX_NAME_BYTES for part in parts):
+        if any(len(part) > longest for part in parts):
             raise self._refused(name, "has a name longer than 255 bytes")
         return parts
 

@@ -1,0 +1,1 @@
+"""Trees and run configurations as OCI images: the other direction of `sources`."""
