@@ -251,13 +251,14 @@ def test_a_wrong_byte_of_a_mount_is_found_and_placed(
     disk: Path,
     store: DirectoryStore,
     devices: LocalDevices,
+    manager: RootfsManager,
     verify: Callable[..., Report],
 ) -> None:
     files = {b"a": b"a" * 10_000, b"b": b"b" * 10_000}
     layer = pack_tree(*file_tree(files), store, disk)
-    device = devices.attach(layer)
-    flip_bit(device.path, 3 * 4096 + 4096 + 5)
-    problems = failed(verify(layer))
+    with manager.layer_dirs([layer]):
+        flip_bit(devices.attach(layer).path, 3 * 4096 + 4096 + 5)
+        problems = failed(verify(layer))
     assert problems["mounted tree"].problems == ("b'b' differs from its chunks at byte 4101",)
     assert set(problems) == {"mounted tree"}
 
