@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
+from dsec_layers.api.checking import Report, check_layers
 from dsec_layers.api.publishing import check_name
 from dsec_layers.api.rows import LayerRow, sum_row
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.environment import Environment
 from dsec_layers.model.reference import Kind, Reference
@@ -19,17 +20,43 @@ def compose(
     parts: Sequence[Reference],
     reference: Reference,
     *,
-    on_doubt: Callable[[str], None] = lambda _: None,
+    on_report: Callable[[Report], None] | None = None,
 ) -> LayerRow:
     """Tag `reference` as the environment of `parts`: one base, a workspace, toolkits in order.
 
-    Reads manifests and configs only. `on_doubt` is told of each part that was built on another
-    base: that is allowed, and may lack what it needs. Raises InvalidInputError, NotFoundError,
-    CorruptError.
+    Reads manifests and configs, and the metadata only when there is `on_report`: it is told what
+    may be wrong before anything is written, and what it raises ends all. Raises InvalidInputError,
+    NotFoundError, CorruptError.
     """
     if reference.kind is not Kind.ENV:
         raise InvalidInputError(f"{reference} is not an environment", hint="name it env/...")
     check_name(reference)
+    ordered = _ordered(bench, parts)
+    environment = _environment(ordered)
+    if on_report is not None:
+        on_report(_report(bench, ordered, deep=False))
+    descriptor = environment.descriptor()
+    bench.local.put(descriptor, environment.encode())
+    bench.local.tag(reference, descriptor)
+    layers = tuple(bench.layer(layer) for layer in environment.layers)
+    return sum_row(str(reference), descriptor.digest, layers)
+
+
+def check(bench: Workbench, parts: Sequence[Reference], *, deep: bool = False) -> Report:
+    """What may be wrong with an environment of `parts`; nothing is written but metadata.
+
+    With `deep` data is read too. Raises as `compose`, or StoreError.
+    """
+    ordered = _ordered(bench, parts)
+    _environment(ordered)
+    return _report(bench, ordered, deep=deep)
+
+
+_Ordered = Sequence[tuple[Reference, MountLayer]]
+
+
+def _ordered(bench: Workbench, parts: Sequence[Reference]) -> _Ordered:
+    """The layers of `parts`, lowest first."""
     if any(part.kind is Kind.ENV for part in parts):
         raise InvalidInputError("an environment is composed of layers, not of environments")
     found = [(part, bench.layer(bench.resolve(part))) for part in parts]
@@ -38,39 +65,16 @@ def compose(
             raise InvalidInputError(
                 f"{part} is a {layer.config.kind.value}, not a {part.kind.value}"
             )
-    ordered = sorted(found, key=lambda each: each[0].kind.rank)
+    return sorted(found, key=lambda each: each[0].kind.rank)
+
+
+def _environment(ordered: _Ordered) -> Environment:
     run = merge(layer.config.run for _, layer in ordered)
-    environment = Environment.of(
+    return Environment.of(
         [(part.kind, str(part), layer.descriptor) for part, layer in ordered], run
     )
-    for doubt in _strangers(bench, ordered):
-        on_doubt(doubt)
-    descriptor = environment.descriptor()
-    bench.local.put(descriptor, environment.encode())
-    bench.local.tag(reference, descriptor)
-    layers = tuple(bench.layer(layer) for layer in environment.layers)
-    return sum_row(str(reference), descriptor.digest, layers)
 
 
-def _strangers(bench: Workbench, ordered: Sequence[tuple[Reference, MountLayer]]) -> Iterator[str]:
-    """A sentence for each part whose own base is neither the lowest part nor below it."""
-    reference, base = ordered[0]
-    known = {layer.digest for layer in _ancestry(bench, base)}
-    for part, layer in ordered[1:]:
-        bases = [each for each in _ancestry(bench, layer) if each.config.kind is Kind.BASE]
-        if bases and bases[0].digest not in known:
-            yield f"{part} was built on {bases[0]}, not on {reference}"
-
-
-def _ancestry(bench: Workbench, layer: MountLayer) -> list[MountLayer]:
-    """The layer and those it was built on, as far down as they are known here."""
-    found = [layer]
-    while (below := found[-1].config.provenance.base) and len(found) <= _MAX_DEPTH:
-        try:
-            found.append(bench.layer(bench.by_digest(below)))
-        except NotFoundError:
-            break
-    return found
-
-
-_MAX_DEPTH = 100
+def _report(bench: Workbench, ordered: _Ordered, *, deep: bool) -> Report:
+    named = [(str(part), layer) for part, layer in ordered]
+    return check_layers(bench, named, deep=deep)

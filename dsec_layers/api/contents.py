@@ -115,7 +115,7 @@ def read_file(layer: MountLayer, image: ErofsImage, entry: Entry) -> Iterator[by
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """An entry of the composition, the layer that gives it, and those whose directories it is."""
 
     index: int
@@ -123,31 +123,32 @@ class _Place:
     merged: range
 
 
-def _root(images: Sequence[Entries]) -> _Place:
-    root = _topmost(images, range(len(images)), b"")
+def _root(images: Sequence[Entries]) -> Place:
+    root = topmost(images, range(len(images)), b"")
     assert root is not None
     return root
 
 
-def _child(images: Sequence[Entries], parent: _Place, name: bytes, wanted: str) -> _Place:
+def _child(images: Sequence[Entries], parent: Place, name: bytes, wanted: str) -> Place:
     path = b"/".join(filter(None, (parent.entry.path, name)))
-    found = _topmost(images, parent.merged, path)
+    found = topmost(images, parent.merged, path)
     if found is None:
         raise NotFoundError(f"no such path: /{wanted}", hint="`dsec-layers tree` lists them")
     return found
 
 
-def _topmost(images: Sequence[Entries], layers: range, path: bytes) -> _Place | None:
+def topmost(images: Sequence[Entries], layers: range, path: bytes) -> Place | None:
+    """What the composition of `layers` shows at `path`, whose parent directories are theirs."""
     for index in reversed(layers):
         with contextlib.suppress(NotFoundError):
             entry = images[index].stat(path)
             if entry.kind is EntryKind.WHITEOUT:
                 return None
-            return _Place(index, entry, _merged(images, range(layers.start, index + 1), path))
+            return Place(index, entry, merged(images, range(layers.start, index + 1), path))
     return None
 
 
-def _merged(images: Sequence[Entries], layers: range, path: bytes) -> range:
+def merged(images: Sequence[Entries], layers: range, path: bytes) -> range:
     """The layers whose directories at `path` are one: down to the first that hides the others."""
     for index in reversed(layers):
         try:

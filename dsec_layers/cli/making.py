@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from dsec_layers.api import composing, importing
+from dsec_layers.api.checking import Report
+from dsec_layers.api.checks.finding import Finding, Severity
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
-from dsec_layers.cli.output import layer_text
+from dsec_layers.cli.output import layer_text, printable, table
 from dsec_layers.cli.progress import meter
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
 _ONLY_BASES = "a base is imported; workspaces and toolkits are built on one with a Layerfile"
@@ -45,22 +48,89 @@ def import_(
 
 
 _ENVIRONMENT = ReferenceType(Kind.ENV, hint="write -t env/name:tag")
+_MAX_NOTES = 20
 
 
 @click.command(short_help="Make an environment of a base, a workspace and toolkits.")
 @click.argument("parts", nargs=-1, required=True, type=ReferenceType())
-@click.option("--tag", "-t", "reference", required=True, type=_ENVIRONMENT, help="Its name.")
+@click.option("--tag", "-t", "reference", type=_ENVIRONMENT, help="Its name.")
+@click.option("--check", is_flag=True, help="Only report what may be wrong; make nothing.")
+@click.option("--deep", is_flag=True, help="With --check: read what metadata does not tell.")
+@click.option("--strict", is_flag=True, help="Fail when the report has errors.")
 @json_option
 @pass_context
-def compose(context: Context, parts: tuple[Reference, ...], reference: Reference) -> None:
+def compose(
+    context: Context,
+    parts: tuple[Reference, ...],
+    reference: Reference | None,
+    check: bool,
+    deep: bool,
+    strict: bool,
+) -> None:
     """Put one base, at most one workspace and any number of toolkits together.
 
     Toolkits stack in the order given, the last one on top. Reads metadata only.
-    """
-    row = composing.compose(
-        context.workbench,
-        parts,
-        reference,
-        on_doubt=lambda doubt: context.output.note(f"note: {doubt}"),
-    )
+
+    \b
+    What may be wrong is told in notes, and with --check as the result:
+    base         a layer was built on another base
+    type         a layer has a path of another type than a lower one
+    outdated     a layer hides what the base has changed since the layer was built
+    overwritten  two layers have the same file
+    hidden       a layer removes what a lower one has
+    link         a link leads nowhere
+    interpreter  a script or program cannot be started           (--deep)
+    library      a library that a program needs is in no layer   (--deep)
+    owner        a file belongs to a number without a name       (--deep)
+    """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
+    if check:
+        report = composing.check(context.workbench, parts, deep=deep)
+        context.output.result(report, lambda: _report_text(report))
+        _judge(report, strict)
+        return
+    if deep:
+        raise click.UsageError("--deep needs --check")
+    if reference is None:
+        raise click.UsageError("Missing option '--tag' / '-t'.")
+
+    def tell(report: Report) -> None:
+        for line in _notes(report):
+            context.output.note(line)
+        _judge(report, strict)
+
+    row = composing.compose(context.workbench, parts, reference, on_report=tell)
     context.output.result(row, lambda: layer_text(row))
+
+
+def _judge(report: Report, strict: bool) -> None:
+    if strict and report.errors:
+        first = report.findings[0]  # the worst come first
+        raise InvalidInputError(
+            f"{_count(report.errors, 'error')} in this composition: {_finding(first)}",
+            hint="`dsec-layers compose --check` lists what was found",
+        )
+
+
+def _report_text(report: Report) -> str:
+    rows = [(each.severity.value, each.rule, _finding(each)) for each in report.findings]
+    counts = ((report.errors, "error"), (report.warnings, "warning"), (report.infos, "info"))
+    total = ", ".join(_count(number, word) for number, word in counts)
+    return "\n".join([*(table(("SEVERITY", "RULE", "FINDING"), rows),) * bool(rows), total])
+
+
+def _notes(report: Report) -> list[str]:
+    told = [each for each in report.findings if each.severity is not Severity.INFO]
+    lines = [f"note: {each.severity.value}: {_finding(each)}" for each in told]
+    if len(lines) > _MAX_NOTES:
+        more = len(lines) - _MAX_NOTES
+        lines[_MAX_NOTES:] = [f"note: {more} more: `dsec-layers compose --check` lists them"]
+    return lines
+
+
+def _finding(finding: Finding) -> str:
+    where = f"{finding.layer}: {finding.path}" if finding.path else finding.layer
+    return printable(f"{where} {finding.message}")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

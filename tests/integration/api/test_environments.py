@@ -5,7 +5,6 @@ import pytest
 from dsec_layers.api import composing, looking, mounting, running
 from dsec_layers.model.reference import Kind, Reference
 from tests.support.cli import BASE, Cli
-from tests.support.packed import pack_files
 
 pytestmark = [pytest.mark.root, pytest.mark.erofs, pytest.mark.fuse, pytest.mark.oci]
 ENV = Reference.parse("env/large:v1")
@@ -37,23 +36,6 @@ def test_twenty_toolkits(cli: Cli, parts: list[Reference]) -> None:
     assert running.run(cli.bench, ENV, ["cat", "/shared"], on_output=said.append) == 0
     assert said == [b"toolkit/t19:1"]
     assert mounting.list_mounts(cli.bench) == []
-
-
-def test_a_part_that_was_built_on_another_base_is_told(cli: Cli, parts: list[Reference]) -> None:
-    doubts: list[str] = []
-    composing.compose(cli.bench, parts, ENV, on_doubt=doubts.append)
-    assert doubts == []
-    other = Reference.parse("base/other:1")
-    cli.add(str(other), {"etc/group": "root:x:0:"})
-    composing.compose(cli.bench, [other, parts[-1]], ENV, on_doubt=doubts.append)
-    (doubt,) = doubts
-    assert doubt.startswith("workspace/w:1 was built on base/small")
-    assert doubt.endswith("not on base/other:1")
-    built_on_it = Reference.parse("base/more:1")
-    under = cli.bench.resolve(Reference.parse(BASE))
-    pack_files(cli.bench, built_on_it, {"more": b"more"}, base=under)
-    composing.compose(cli.bench, [built_on_it, parts[-1]], ENV, on_doubt=doubts.append)
-    assert len(doubts) == 1, "a base with all that the other has"
 
 
 def test_the_order_of_toolkits_decides(cli: Cli, parts: list[Reference]) -> None:
