@@ -1,10 +1,11 @@
-"""`diff` and `why`: what is between layers and environments, and inside of them."""
+"""`diff`, `why` and `history`: what is between layers and environments, and inside of them."""
 
 from __future__ import annotations
 
 import click
 
 from dsec_layers.api import differing
+from dsec_layers.api import history as api_history
 from dsec_layers.api import why as api_why
 from dsec_layers.api.filedata import How
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
@@ -70,6 +71,16 @@ def why(context: Context, reference: Reference, path: str) -> None:
     context.output.result(found, lambda: _explained(found))
 
 
+@click.command(short_help="Show the layers of a layer or environment, and how they were made.")
+@click.argument("reference", type=ReferenceType())
+@json_option
+@pass_context
+def history(context: Context, reference: Reference) -> None:
+    """Show the layers of REFERENCE, lowest first: where each comes from, and what it sets."""
+    found = api_history.history(context.workbench, reference)
+    context.output.result(found, lambda: "\n".join(map(_made, found)))
+
+
 def _line(change: differing.Change) -> str:
     details = [_detail(each) for each in change.details]
     if change.type_before and change.type_after and change.type_before != change.type_after:
@@ -122,3 +133,29 @@ def _what(row: api_why.Row) -> str:
     if row.size_bytes is not None:
         words += f" of {size(row.size_bytes)}"
     return words if row.target is None else f"{words} -> {printable(row.target)}"
+
+
+def _made(made: api_history.Made) -> str:
+    row = made.layer
+    lines = [
+        f"{row.reference} {row.digest}",
+        f"{row.kind}, {row.entries} entries, {size(row.content_bytes)}, "
+        f"{size(row.stored_bytes)} stored",
+    ]
+    if made.source:
+        lines.append(f"source: {made.source}")
+    if made.base:
+        lines.append(f"built on: {f'{made.base_name} {made.base}'.strip()}")
+    if made.layerfile_digest:
+        lines.append(f"Layerfile: {made.layerfile_digest}")
+    if made.source_date_epoch is not None:
+        lines.append(f"epoch: {made.source_date_epoch}")
+    lines += [f"input {name}: {value}" for name, value in sorted(made.inputs.items())]
+    lines += [f"sets {_setting(each)}" for each in made.run]
+    return "\n  ".join(map(printable, lines))
+
+
+def _setting(setting: api_history.Setting) -> str:
+    after = "nothing" if setting.after is None else setting.after
+    before = "" if setting.before is None else f" (was {setting.before})"
+    return f"{setting.name}: {after}{before}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from dsec_layers.api import looking
+from dsec_layers.api import looking, usage
 from dsec_layers.api import stats as api_stats
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import printable, size, table
@@ -53,10 +53,22 @@ def inspect(context: Context, reference: Reference) -> None:
 @click.argument("reference", type=ReferenceType())
 @click.argument("path", default="/")
 @click.option("--depth", "-L", type=click.IntRange(0), help="At most so many names deep.")
+@click.option("--size", "sizes", is_flag=True, help="Show what directories take, largest first.")
 @json_option
 @pass_context
-def tree(context: Context, reference: Reference, path: str, depth: int | None) -> None:
-    """List the files that a mount of REFERENCE shows at and below PATH, without mounting it."""
+def tree(context: Context, reference: Reference, path: str, depth: int | None, sizes: bool) -> None:
+    """List the files that a mount of REFERENCE shows at and below PATH, without mounting it.
+
+    \b
+    With --size directories, with all below them however deep:
+    SIZE    of their files, those with several names once
+    STORED  their share of the packs; equal contents of a layer count once
+    FILES   their number
+    """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
+    if sizes:
+        rows = usage.usage(context.workbench, reference, path, depth)
+        context.output.result(rows, lambda: _usage(rows))
+        return
     entries = looking.files(context.workbench, reference, path, depth)
     context.output.result(
         [_entry_json(entry) for entry in entries], lambda: "\n".join(map(_entry_text, entries))
@@ -125,6 +137,15 @@ def remove(context: Context, references: tuple[Reference, ...], prune: bool) -> 
         },
         lambda: f"{size(pruned.bytes)} of data removed" if pruned else None,
     )
+
+
+def _usage(rows: Iterable[usage.Usage]) -> str:
+    columns = ("SIZE", "STORED", "FILES", "PATH")
+    cells = [
+        (size(row.size_bytes), size(row.stored_bytes), str(row.files), printable(row.path))
+        for row in rows
+    ]
+    return table(columns, cells, right=columns[:3])
 
 
 def _listing(rows: Iterable[looking.Listed]) -> str:

@@ -41,6 +41,7 @@ _COMMANDS = {
     "daemon": ("daemon", "daemon"),
     "diff": ("explaining", "diff"),
     "export": ("exporting", "export"),
+    "history": ("explaining", "history"),
     "import": ("making", "import_"),
     "inspect": ("looking", "inspect"),
     "ls": ("looking", "list_"),

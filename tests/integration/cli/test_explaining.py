@@ -49,3 +49,23 @@ def test_why(layers: Cli) -> None:
     assert layers("why", BASE, "/no/such").splitlines()[0] == "/no/such is not in the composition"
     document = layers.json("why", "env/e:1", "/etc/conf")
     assert [row["wins"] for row in document["layers"]] == [True, False]
+
+
+def test_history(layers: Cli) -> None:
+    lines = layers("history", "env/e:1").splitlines()
+    assert [line.partition(" sha256:")[0] for line in lines if not line.startswith(" ")] == [
+        "base/one:1",
+        "toolkit/t:1",
+    ]
+    assert any(line.startswith(f"  built on: {BASE} sha256:") for line in lines)
+    document = layers.json("history", "env/e:1")
+    assert [made["layer"]["kind"] for made in document] == ["base", "toolkit"]
+
+
+def test_sizes_of_directories(layers: Cli) -> None:
+    lines = [line.split() for line in layers("tree", "base/one:1", "--size").splitlines()]
+    assert lines[0] == ["SIZE", "STORED", "FILES", "PATH"]
+    assert [(line[0], line[-1]) for line in lines[1:]] == [("8", "/"), ("3", "/etc")]
+    (row,) = layers.json("tree", "base/one:1", "etc", "--size")
+    assert (row["path"], row["files"], row["size_bytes"]) == ("/etc", 1, 3)
+    assert len(layers.json("tree", "base/one:1", "--size", "-L", "0")) == 1
