@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import termios
@@ -49,8 +50,9 @@ def attend(
         for stream, sink in ((child.stdout, on_output), (child.stderr, on_error)):
             if stream is not None and sink is not None:
                 sinks[stream] = tail.before(sink)
-        _pump(child, sinks, cancelled)
-        status = child.wait()
+        with _size_followed(child) if tty else contextlib.nullcontext():
+            _pump(child, sinks, cancelled)
+            status = child.wait()
     return (status if status >= 0 else 128 - status), tail.content
 
 
@@ -140,3 +142,27 @@ def _terminal(wanted: bool) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _size_followed(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the command's terminal change its size with ours, which not every runtime sees to."""
+    if threading.current_thread() is not threading.main_thread():  # none else gets signals
+        yield
+        return
+
+    def resize(*_: object) -> None:
+        with contextlib.suppress(OSError, termios.error):
+            size = termios.tcgetwinsize(0)
+            for pid in runtime.first_of_container(child):
+                fd = os.open(f"/proc/{pid}/fd/0", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+                try:
+                    termios.tcsetwinsize(fd, size)
+                finally:
+                    os.close(fd)
+
+    before = signal.signal(signal.SIGWINCH, resize)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)

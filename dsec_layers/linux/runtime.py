@@ -159,15 +159,25 @@ def end(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is not None:
         return
     child.send_signal(signal.SIGSTOP)
-    try:
-        first = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    except OSError:  # this kernel does not tell
-        first = []
-    for pid in map(int, first):
+    for pid in _children(child.pid):
         with contextlib.suppress(ProcessLookupError):
             _kill(pid)
     child.kill()
     child.wait()
+
+
+def first_of_container(child: subprocess.Popen[bytes]) -> list[int]:
+    """The first process of the container that `child` runs; none before it starts."""
+    return [pid for it in _children(child.pid) for pid in _children(it)]
+
+
+def _children(pid: int) -> list[int]:
+    """Those that any of its threads has started."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended
+            found += map(int, path.read_text().split())
+    return found
 
 
 def _kill(pid: int) -> None:

@@ -338,6 +338,23 @@ class TestWorld:
                     shown += part
         assert b"got input xterm" in shown
 
+    def test_a_terminal_changes_its_size_with_ours(
+        self, root: Root, tmp_path: Path, by: runtime.Runtime
+    ) -> None:
+        ours, theirs = os.openpty()
+        script = "trap 'exit 5' WINCH; echo ready; while :; do sleep 0.05; done"
+        words = ("tty", "sh", "-c", script)
+        ends: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        with (
+            os.fdopen(ours, "rb", buffering=0) as terminal,
+            caller(root, tmp_path / "run", by, *words, **ends, start_new_session=True) as process,
+        ):
+            assert b"ready" in terminal.read(1024)
+            termios.tcsetwinsize(theirs, (33, 101))
+            process.send_signal(signal.SIGWINCH)
+            assert process.wait(30) == 5
+        os.close(theirs)
+
     def test_a_tty_that_we_do_not_have_is_refused(self, run: Runner) -> None:
         with pytest.raises(InvalidInputError, match="no terminal"):
             run("true", tty=True)
