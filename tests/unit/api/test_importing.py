@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 
@@ -117,8 +118,13 @@ def test_an_image_through_a_pipe_is_imported_as_one(
     image = docker_archive([archive([member("f", data=b"data")])])
     monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: pipe[0]))
     with ThreadPoolExecutor(1) as pool, os.fdopen(pipe[1], "wb") as writer:
-        written = pool.submit(lambda: (writer.write(image), writer.close()))
+        written = pool.submit(_write_all, writer, image)
         import_(bench, "-", NAME)
         written.result()
     assert [entry.path for entry in files(bench, NAME)] == [b"", b"f"]
     assert inspect(bench, NAME).run.cmd == ("sh",)
+
+
+def _write_all(writer: BinaryIO, data: bytes) -> None:
+    with writer:
+        writer.write(data)
