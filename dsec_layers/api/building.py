@@ -30,7 +30,8 @@ from dsec_layers.model.reference import Kind, Reference
 class BuildOptions:
     """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
 
-    `epoch_s` is SOURCE_DATE_EPOCH. `host_mirrors` lends RUN steps this machine's package settings.
+    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id. `host_mirrors` lends RUN steps
+    this machine's package settings.
     """
 
     layerfile: Path | None = None
@@ -42,6 +43,7 @@ class BuildOptions:
     no_cache: bool = False
     host_mirrors: bool = False
     workers: int | None = None
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def build(
@@ -76,6 +78,7 @@ def build(
         epoch=options.epoch_s,
         no_cache=options.no_cache,
         lend=_lend if options.host_mirrors else lend_nothing,
+        secrets=options.secrets,
     )
     with builder.build(request, parents, on_event) as result:
         target = reference or Reference(result.kind, result.name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from dsec_layers.builder import execution, keys
+from dsec_layers.builder.caches import Caches
 from dsec_layers.builder.events import Progress, StepCached, StepDone, StepOutput, StepStarted
 from dsec_layers.builder.failures import command_failed, explained
 from dsec_layers.builder.folding import (
@@ -20,7 +20,9 @@ from dsec_layers.builder.folding import (
     without_idle_whiteouts,
 )
 from dsec_layers.builder.layerfile import Layerfile, parse
-from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
+from dsec_layers.builder.layers import LayerProvider
+from dsec_layers.builder.mounting import Inputs, Mounter, find_inputs
+from dsec_layers.builder.origins import OpenLayers, Origins, StageState
 from dsec_layers.builder.plan import Plan, StagePlan, make_plan
 from dsec_layers.builder.request import BuildRequest, BuildResult, find_epoch, read_ignore_rules
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE
@@ -36,7 +38,6 @@ from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.stepmaking import Options
 from dsec_layers.builder.steps import CopyStep, RunStep, Step
 from dsec_layers.errors import NotFoundError
-from dsec_layers.linux import mount
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind
@@ -64,11 +65,12 @@ def build(
     plan = make_plan(layerfile, options, layers.resolve, name=str(request.layerfile))
     context = Origin(request.context.absolute(), "the context", read_ignore_rules(request))
     with contextlib.ExitStack() as stack:
-        opened = _OpenLayers(layers, stack)
+        opened = OpenLayers(layers, stack)
         cache = StepCache(request.home)
         cache.sweep()
         stack.enter_context(cache.in_use())
-        steps = _Steps(request, epoch, context, opened, progress, plan, cache)
+        origins = Origins(context, opened, cache)
+        steps = _Steps(request, epoch, origins, progress, plan, cache)
         for stage in plan.stages:
             steps.carry_out(stage)
         yield BuildResult(
@@ -91,29 +93,6 @@ def _read(path: Path) -> Layerfile:
         raise NotFoundError(f"no Layerfile at {path}") from error
 
 
-class _OpenLayers:
-    """The layers a build stands on, each mounted when it is first needed."""
-
-    def __init__(self, provider: LayerProvider, stack: contextlib.ExitStack) -> None:
-        self._provider = provider
-        self._stack = stack
-        self._opened: dict[Digest, OpenLayer] = {}
-
-    def open(self, layer: ParentLayer) -> OpenLayer:
-        if layer.digest not in self._opened:
-            self._opened[layer.digest] = self._stack.enter_context(self._provider.open(layer))
-        return self._opened[layer.digest]
-
-
-@dataclass(slots=True)
-class _Stage:
-    """A stage so far: the results of its steps, oldest first, over a layer or nothing."""
-
-    layer: ParentLayer | None
-    identity: str
-    results: list[Result] = field(default_factory=list)
-
-
 class _Steps:
     """Carries out stages in order; `done` holds them, `copied` digests of what they copied."""
 
@@ -121,18 +100,18 @@ class _Steps:
         self,
         request: BuildRequest,
         epoch: int | None,
-        context: Origin,
-        opened: _OpenLayers,
+        origins: Origins,
         progress: Progress,
         plan: Plan,
         cache: StepCache,
     ) -> None:
-        self.done: dict[int, _Stage] = {}
         self.copied: list[str] = []
+        self.done = origins.done
         self._request = request
         self._epoch = epoch
-        self._context = context
-        self._opened = opened
+        self._origins = origins
+        caches = Caches(request.home / "caches")
+        self._mounter = Mounter(origins, caches, request.secrets, epoch)
         self._progress = progress
         self._cache = cache
         self._number = 0
@@ -141,10 +120,10 @@ class _Steps:
     def carry_out(self, plan: StagePlan) -> None:
         if isinstance(plan.parent, int):
             below = self.done[plan.parent]
-            stage = _Stage(below.layer, below.identity, list(below.results))
+            stage = StageState(below.layer, below.identity, list(below.results))
         else:
             identity = str(plan.parent.digest) if plan.parent else _NOTHING
-            stage = _Stage(plan.parent, identity)
+            stage = StageState(plan.parent, identity)
         self.done[plan.index] = stage
         for step in plan.steps:
             self._number += 1
@@ -158,16 +137,17 @@ class _Steps:
     def _label(self) -> str:
         return f"step {self._number}/{self._total}"
 
-    def _step(self, step: Step, stage: _Stage) -> Result:
+    def _step(self, step: Step, stage: StageState) -> Result:
         with contextlib.ExitStack() as stack:
             selected = self._select(step, stack) if isinstance(step, CopyStep) else []
-            key = self._key(step, stage.identity, selected)
+            shown = find_inputs(step, self._origins) if isinstance(step, RunStep) else Inputs()
+            key = self._key(step, stage.identity, selected, shown)
             if not self._request.no_cache and (found := self._cache.find(key)):
                 self._progress(StepCached(self._number))
                 return found
             started = time.monotonic()
             folder = stack.enter_context(self._cache.working())
-            self._perform(step, folder, self._lowers(stage), selected)
+            self._perform(step, folder, self._origins.lowers(stage), selected, shown)
             result = self._cache.publish(
                 key,
                 folder,
@@ -178,9 +158,10 @@ class _Steps:
         self._progress(StepDone(self._number, time.monotonic() - started))
         return result
 
-    def _key(self, step: Step, parent: str, selected: list[Selected]) -> str:
+    def _key(self, step: Step, parent: str, selected: list[Selected], shown: Inputs) -> str:
         if isinstance(step, RunStep):
-            return keys.run_key(step, parent)
+            self.copied += shown.digests
+            return keys.run_key(step, parent, shown.digests)
         if isinstance(step, CopyStep):
             found = identify(selected)
             # Who cloned a repository is no input of what is built from it, and must not show in it.
@@ -190,51 +171,41 @@ class _Steps:
         return keys.workdir_key(step, parent)
 
     def _perform(
-        self, step: Step, folder: WorkFolder, lowers: list[Path], selected: list[Selected]
+        self,
+        step: Step,
+        folder: WorkFolder,
+        lowers: list[Path],
+        selected: list[Selected],
+        shown: Inputs,
     ) -> None:
         if isinstance(step, CopyStep):
             execution.copy(step, folder, lowers, selected, self._epoch)
         elif isinstance(step, RunStep):
-            number = self._number
-            finished = execution.run(
-                step,
-                folder,
-                lowers,
-                self._request.lend,
-                lambda data: self._progress(StepOutput(number, data)),
-            )
-            if finished.status != 0:
-                raise command_failed(step, self._label, finished, self._request.home)
+            self._run(step, folder, lowers, shown)
         else:
             execution.make_workdir(step, folder, lowers)
 
-    def _lowers(self, stage: _Stage) -> list[Path]:
-        """The directories below the next step of a stage, topmost first."""
-        layer = self._opened.open(stage.layer).lowers if stage.layer else []
-        return [*(result.upper for result in reversed(stage.results)), *layer]
+    def _run(self, step: RunStep, folder: WorkFolder, lowers: list[Path], shown: Inputs) -> None:
+        number = self._number
+
+        def tell(data: bytes) -> None:
+            self._progress(StepOutput(number, data))
+
+        with contextlib.ExitStack() as stack:
+            mounts = self._mounter.show(step, shown, folder.spool, stack)
+            lend = self._request.lend
+            finished = execution.run(step, folder, lowers, lend, tell, mounts)
+        if finished.status != 0:
+            raise command_failed(step, self._label, finished, self._request.home)
 
     def _select(self, step: CopyStep, stack: contextlib.ExitStack) -> list[Selected]:
-        selected = select(self._origin(step, stack), step.sources)
+        selected = select(self._origins.view(step.origin, stack), step.sources)
         if step.extracts:
             refuse_archives(selected)
         return selected
 
-    def _origin(self, step: CopyStep, stack: contextlib.ExitStack) -> Origin:
-        """Where a COPY takes from; stages and layers are shown read-only while it lasts."""
-        if step.origin is None:
-            return self._context
-        if isinstance(step.origin, int):
-            what = f"stage {step.origin}"
-            lowers = self._lowers(self.done[step.origin])
-        else:
-            what = f"the layer {step.origin.reference}"
-            lowers = list(self._opened.open(step.origin).lowers)
-        # The empty folder below all makes it an overlay, which shows content without its escapes.
-        below = stack.enter_context(self._cache.working()).stubs
-        return Origin(stack.enter_context(mount.overlay_view([*lowers, below])), what)
 
-
-def _source(plan: Plan, stage: _Stage, opened: _OpenLayers, epoch: int | None) -> Source:
+def _source(plan: Plan, stage: StageState, opened: OpenLayers, epoch: int | None) -> Source:
     diffs = [walk_upper(result.upper) for result in stage.results]
     if stage.layer is None:
         source = whole_tree(diffs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsec_layers.builder.copying import copy_into
 from dsec_layers.builder.placing import make_directories
-from dsec_layers.builder.request import Lend
+from dsec_layers.builder.request import Lend, Shown
 from dsec_layers.builder.selection import Selected
 from dsec_layers.builder.stepcache import WorkFolder, unmount
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
@@ -43,18 +43,22 @@ def run(
     lowers: Sequence[Path],
     lend: Lend,
     on_output: Callable[[bytes], None],
+    shown: Shown,
 ) -> container.Finished:
-    """Carry out a RUN and tell how it ended. Raises what `linux.container.run` raises."""
+    """Carry out a RUN and tell how it ended. Raises what `linux.container.run` raises.
+
+    `shown` is what its mounts show.
+    """
     with mount.overlay_view(lowers) if lowers else contextlib.nullcontext(folder.stubs) as view:
         lent = lend(view, folder.spool / "lent")
-    binds = [*lent.binds, *_script_bind(step, folder)]
+    binds = [*lent.binds, *_script_bind(step, folder), *shown.mounts]
     mountpoints.make_stubs(folder.stubs, lowers, binds)
     with mounted(folder, lowers) as root:
         _make_folder(root, step.cwd, step.user)  # the layers below may name one that none holds
         command = Command(
             rootfs=root,
             argv=step.argv,
-            env={**lent.env, **step.ambient, **step.env},
+            env={**lent.env, **step.ambient, **step.env, **shown.env},
             cwd=step.cwd,
             user=step.user,
             network="none" if step.network == "none" else "host",

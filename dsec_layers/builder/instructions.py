@@ -28,6 +28,7 @@ from dsec_layers.builder.meanings import (
     User,
     Workdir,
 )
+from dsec_layers.builder.runmounts import parse_mount
 from dsec_layers.builder.words import Flag, parse_json_list, parse_pairs, split_words, take_flags
 from dsec_layers.errors import InvalidInputError
 
@@ -48,6 +49,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ONBUILD": "write the instructions into the Layerfiles that build on this layer",
     "MAINTAINER": 'write LABEL org.opencontainers.image.authors="..."',
 }
+_REPEATED: Final = frozenset({"mount", "exclude"})
+_SWITCHES: Final = frozenset({"link", "parents", "keep-git-dir"})
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REMOTE = re.compile(r"(git@|git://|https?://|ftp://)")
@@ -55,10 +58,14 @@ _REMOTE = re.compile(r"(git@|git://|https?://|ftp://)")
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What a reader of one instruction works on: flags by name, and the text after them."""
+    """What a reader of one instruction works on: flags by name, and the text after them.
+
+    `flags` has those that are given once, `lists` all values of those that may be repeated.
+    """
 
     text: str
     flags: Mapping[str, str]
+    lists: Mapping[str, tuple[str, ...]]
     heredocs: tuple[HereDoc, ...]
     escape: str
 
@@ -82,16 +89,19 @@ def _interpret(instruction: Instruction, escape: str) -> Meaning:
     known, read = _READERS[keyword]
     flags, text = take_flags(instruction.text)
     try:
-        by_name = _check_flags(keyword, known, flags)
-        return read(_Text(text.strip(), by_name, instruction.heredocs, escape))
+        once, lists = _check_flags(keyword, known, flags)
+        return read(_Text(text.strip(), once, lists, instruction.heredocs, escape))
     except ValueError as error:
         raise InvalidInputError(f"{keyword}: {error}", where=where) from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{keyword}: {error}", where=where, hint=error.hint) from error
 
 
-def _check_flags(keyword: str, known: frozenset[str], flags: list[Flag]) -> dict[str, str]:
-    by_name: dict[str, str] = {}
+def _check_flags(
+    keyword: str, known: frozenset[str], flags: list[Flag]
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    once: dict[str, str] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for flag in flags:
         if flag.name not in known:
             takes = ", ".join(f"--{name}" for name in sorted(known))
@@ -99,12 +109,18 @@ def _check_flags(keyword: str, known: frozenset[str], flags: list[Flag]) -> dict
                 f"the option --{flag.name} is not supported",
                 hint=f"{keyword} takes {takes}" if takes else f"{keyword} takes no options",
             )
-        if flag.name in by_name:
+        value = flag.value or ("true" if flag.name in _SWITCHES else "")
+        if flag.name in once:
             raise ValueError(f"--{flag.name} is given twice")
-        if not flag.value:
+        if not value:
             raise ValueError(f"--{flag.name} needs a value: --{flag.name}=...")
-        by_name[flag.name] = flag.value
-    return by_name
+        if flag.name in _REPEATED:
+            lists[flag.name] = (*lists.get(flag.name, ()), value)
+        elif flag.name in _SWITCHES and value not in ("true", "false"):
+            raise ValueError(f"--{flag.name} is {value!r}, not true or false")
+        else:
+            once[flag.name] = value
+    return once, lists
 
 
 def _layer(given: _Text) -> Layer:
@@ -171,7 +187,8 @@ def _run(given: _Text) -> Run:
     command = _command(given)
     if not command.words or not command.words[0]:
         raise ValueError("needs a command")
-    return Run(command, "none" if network == "none" else "host")
+    mounts = tuple(map(parse_mount, given.lists.get("mount", ())))
+    return Run(command, "none" if network == "none" else "host", mounts)
 
 
 def _copy(given: _Text) -> Copy:
@@ -239,7 +256,7 @@ _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]]
     "ARG": (_NO_FLAGS, _arg),
     "ENV": (_NO_FLAGS, _env),
     "LABEL": (_NO_FLAGS, _label),
-    "RUN": (frozenset({"network"}), _run),
+    "RUN": (frozenset({"network", "mount"}), _run),
     "COPY": (frozenset({"from", "chown", "chmod"}), _copy),
     "ADD": (frozenset({"chown", "chmod"}), _add),
     "WORKDIR": (_NO_FLAGS, _workdir),

@@ -5,9 +5,18 @@ Times of files are no inputs, nor is what a machine lends to a step (proxies, pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
+from dsec_layers.builder.steps import (
+    BindMount,
+    CacheMount,
+    CopyStep,
+    RunStep,
+    SecretMount,
+    StepMount,
+    WorkdirStep,
+)
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 
@@ -15,8 +24,12 @@ from dsec_layers.model.digest import Digest
 _VERSION: Final = 2
 
 
-def run_key(step: RunStep, parent: str) -> str:
-    """The key of a RUN on the result `parent`; its environment holds the epoch."""
+def run_key(step: RunStep, parent: str, files: Sequence[str] = ()) -> str:
+    """The key of a RUN on the result `parent`; its environment holds the epoch.
+
+    `files` are digests of what its bind mounts show. What caches and secrets hold is no input.
+    """
+    mounts = {"mounts": list(map(_mount, step.mounts)), "files": files} if step.mounts else {}
     return _key(
         "run",
         parent,
@@ -26,6 +39,7 @@ def run_key(step: RunStep, parent: str) -> str:
         user=step.user,
         network=step.network,
         script=step.script.content if step.script else None,
+        **mounts,
     )
 
 
@@ -52,3 +66,17 @@ def workdir_key(step: WorkdirStep, parent: str) -> str:
 def _key(kind: str, parent: str, **inputs: object) -> str:
     value = {"version": _VERSION, "step": kind, "parent": parent, **inputs}
     return Digest.sha256(canonical.encode(value)).hex
+
+
+def _mount(mount: StepMount) -> Mapping[str, object]:
+    """What a command sees of a mount but the files in it."""
+    match mount:
+        case BindMount():
+            return {"bind": mount.target, "writable": mount.writable}
+        case CacheMount():
+            seen = {"mode": mount.mode, "owner": mount.owner, "writable": mount.writable}
+            return {"cache": mount.target, **seen}
+        case SecretMount():
+            seen = {"mode": mount.mode, "owner": mount.owner, "variable": mount.variable}
+            return {"secret": mount.id, "target": mount.target, **seen}
+    return {"tmpfs": mount.target, "size": mount.size_bytes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dsec_layers.builder.layerfile import HereDoc
@@ -54,11 +55,21 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """`RUN --mount`: its type, the stage or layer it shows, and the other options as written."""
+
+    kind: str
+    origin: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """`RUN`; `network` is host or none."""
 
     command: Command
     network: str
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

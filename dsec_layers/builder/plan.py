@@ -15,6 +15,7 @@ from dsec_layers.builder.instructions import Statement, interpret
 from dsec_layers.builder.layerfile import Instruction, Layerfile
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.meanings import Arg, Copy, Run, Workdir
+from dsec_layers.builder.runmounts import make_mount
 from dsec_layers.builder.scope import (
     AMBIENT_ARGUMENTS,
     EPOCH_VARIABLE,
@@ -196,20 +197,25 @@ class _Planner:
         return self.resolved[text]
 
     def _origin(
-        self, copy: Copy, instruction: Instruction, stage: Stage
+        self, name: str | None, instruction: Instruction, stage: Stage
     ) -> int | ParentLayer | None:
-        if not copy.origin:
+        """What a `from` means; None is the context."""
+        if not name:
             return None
-        found = self.parts.find(copy.origin, before=stage.index)
-        return self._layer(copy.origin, instruction) if found is None else found
+        found = self.parts.find(name, before=stage.index)
+        return self._layer(name, instruction) if found is None else found
 
     def _steps(self, statement: Statement, scope: Scope, stage: Stage) -> Iterator[Step]:
         instruction, meaning = statement.instruction, statement.meaning
         if isinstance(meaning, Run):
-            yield make_run_step(instruction, meaning, scope, self.options)
+            mounts = tuple(
+                make_mount(mount, scope, self._origin(mount.origin, instruction, stage))
+                for mount in meaning.mounts
+            )
+            yield make_run_step(instruction, meaning, scope, self.options, mounts)
         elif isinstance(meaning, Copy):
             yield make_copy_step(
-                instruction, meaning, scope, self._origin(meaning, instruction, stage)
+                instruction, meaning, scope, self._origin(meaning.origin, instruction, stage)
             )
         elif isinstance(meaning, Workdir):
             path = scope.absolute(scope.expand(meaning.path))

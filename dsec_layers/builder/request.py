@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from dsec_layers.builder.patterns import IgnoreRules
 from dsec_layers.builder.scope import EPOCH_VARIABLE
 from dsec_layers.errors import InvalidInputError, NotFoundError
-from dsec_layers.linux.ocispec import Bind
+from dsec_layers.linux.ocispec import Bind, Mount
 from dsec_layers.model.content import Source
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig
@@ -23,6 +23,14 @@ class Lent:
     """What this machine lends to a RUN: it is no input and leaves no trace."""
 
     binds: tuple[Bind, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the mounts of a RUN show, and the variables that hold secrets."""
+
+    mounts: Sequence[Mount] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -41,7 +49,8 @@ class BuildRequest:
     """A build. `home` is the folder of the step cache, on a disk file system.
 
     `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
-    `kind` and `name` override the LAYER line, `target` names the stage to build.
+    `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
+    contents by id, for RUN --mount=type=secret.
     """
 
     layerfile: Path
@@ -54,6 +63,7 @@ class BuildRequest:
     epoch: int | None = None
     no_cache: bool = False
     lend: Lend = lend_nothing
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,14 @@ def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     return selected
 
 
+def select_one(origin: Origin, path: str) -> Selected:
+    """The file or directory that `path` leads to. Raises InvalidInputError."""
+    found = _select(origin, path)
+    if found is None:
+        raise _missing(origin, path)
+    return found
+
+
 def identify(selected: Sequence[Selected]) -> list[Identified]:
     """Read what is copied: its contents and all attributes but times."""
     return [Identified(one.is_directory, Tree.of(_without_times(one.source))) for one in selected]

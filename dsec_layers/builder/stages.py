@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dsec_layers.builder.instructions import Statement
 from dsec_layers.builder.layerfile import Instruction
-from dsec_layers.builder.meanings import Arg, Copy, From, Layer
+from dsec_layers.builder.meanings import Arg, Copy, From, Layer, Meaning, Run
 from dsec_layers.errors import InvalidInputError
 
 
@@ -96,9 +96,18 @@ def needed(outline: Outline, target: int, parents: Sequence[int | None]) -> list
         wanted.add(index)
         parent = parents[index]
         sources = [
-            outline.find(statement.meaning.origin, before=index)
+            outline.find(origin, before=index)
             for statement in outline.stages[index].body
-            if isinstance(statement.meaning, Copy) and statement.meaning.origin
+            for origin in _origins(statement.meaning)
         ]
         pending += [stage for stage in (parent, *sources) if stage is not None]
     return sorted(wanted)
+
+
+def _origins(meaning: Meaning) -> list[str]:
+    """The stages and layers that an instruction takes files from."""
+    if isinstance(meaning, Copy):
+        return [meaning.origin] if meaning.origin else []
+    if isinstance(meaning, Run):
+        return [mount.origin for mount in meaning.mounts if mount.origin]
+    return []

@@ -13,7 +13,14 @@ from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.meanings import Copy, Run
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
-from dsec_layers.builder.steps import SCRIPT_DIRECTORY, CopyStep, InlineFile, RunStep, Script
+from dsec_layers.builder.steps import (
+    SCRIPT_DIRECTORY,
+    CopyStep,
+    InlineFile,
+    RunStep,
+    Script,
+    StepMount,
+)
 from dsec_layers.errors import InvalidInputError
 
 _MODE = re.compile(r"0?[0-7]{1,4}")
@@ -31,7 +38,13 @@ class Options:
     target: str | None = None
 
 
-def make_run_step(instruction: Instruction, run: Run, scope: Scope, options: Options) -> RunStep:
+def make_run_step(
+    instruction: Instruction,
+    run: Run,
+    scope: Scope,
+    options: Options,
+    mounts: tuple[StepMount, ...] = (),
+) -> RunStep:
     """The step of a RUN. Raises ValueError."""
     argv, script = _run_words(run, scope)
     env = scope.visible
@@ -48,6 +61,7 @@ def make_run_step(instruction: Instruction, run: Run, scope: Scope, options: Opt
         user=scope.user,
         network=run.network,
         script=script,
+        mounts=mounts,
     )
 
 

@@ -21,6 +21,60 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
+class BindMount:
+    """Files of the context (`origin` None), a stage or a layer, seen while the step runs.
+
+    What is written there is lost; without `writable` nothing can be.
+    """
+
+    target: str
+    source: str
+    origin: int | ParentLayer | None
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMount:
+    """A folder that lasts from one run to the next. `sharing` is shared, private or locked.
+
+    A new one is empty, or holds what `source` of a stage or layer holds; `mode` and `owner` (uid,
+    gid) are those of a new one.
+    """
+
+    target: str
+    id: str
+    sharing: str
+    mode: int
+    owner: tuple[int, int]
+    origin: int | ParentLayer | None
+    source: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TmpfsMount:
+    """An empty folder in memory."""
+
+    target: str
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretMount:
+    """A secret of the caller as the file `target`, the variable `variable`, or both."""
+
+    id: str
+    target: str | None
+    variable: str | None
+    required: bool
+    mode: int
+    owner: tuple[int, int]
+
+
+StepMount = BindMount | CacheMount | TmpfsMount | SecretMount
+
+
+@dataclass(frozen=True, slots=True)
 class RunStep:
     """A command. `ambient` are variables it sees which do not count as inputs (proxies)."""
 
@@ -33,6 +87,7 @@ class RunStep:
     user: str
     network: str
     script: Script | None = None
+    mounts: tuple[StepMount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dsec_layers.api import building
+from dsec_layers.api.secrets import read_secrets
 from dsec_layers.cli.context import (
     Context,
     ReferenceType,
@@ -49,6 +50,13 @@ from dsec_layers.model.reference import Kind, Reference
     help="Set an ARG, or hand ours on.",
 )
 @click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="id=ID[,src=FILE|env=NAME]",
+    help="Show a file, or a variable of ours, to RUN --mount=type=secret.",
+)
+@click.option(
     "--epoch",
     "epoch_s",
     type=int,
@@ -74,6 +82,7 @@ def build(
     name: str | None,
     target: str | None,
     args: tuple[str, ...],
+    secrets: tuple[str, ...],
     epoch_s: int | None,
     no_cache: bool,
     host_mirrors: bool,
@@ -93,6 +102,7 @@ def build(
         no_cache=no_cache,
         host_mirrors=host_mirrors,
         workers=workers,
+        secrets=read_secrets(secrets),
     )
     steps = StepPrinter(context.output)
     with meter(context.output, "pack") as shown:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot, mount
-from dsec_layers.linux.ocispec import Bind
+from dsec_layers.linux.ocispec import Mount
 
 RESOLVER = "/etc/resolv.conf"
 HOSTS = "/etc/hosts"
@@ -22,7 +22,7 @@ _FOLDERS = ("/proc", "/sys", "/dev")
 _FILES = (RESOLVER, HOSTS)
 
 
-def make_stubs(stubs: Path, lowers: Sequence[Path], binds: Sequence[Bind] = ()) -> None:
+def make_stubs(stubs: Path, lowers: Sequence[Path], binds: Sequence[Mount] = ()) -> None:
     """Fill the folder `stubs` with the mount points that a container on `lowers` needs.
 
     The caller appends it to `lowers` (topmost first) when mounting the container's root. Links in
@@ -38,7 +38,7 @@ def make_stubs(stubs: Path, lowers: Sequence[Path], binds: Sequence[Bind] = ()) 
 
 
 @contextlib.contextmanager
-def present(root: Path, binds: Sequence[Bind]) -> Iterator[None]:
+def present(root: Path, binds: Sequence[Mount]) -> Iterator[None]:
     """See to it that every mount point exists below `root` while the context lasts.
 
     What has to be made is removed afterwards and its parent's times are put back. Raises
@@ -57,13 +57,13 @@ def present(root: Path, binds: Sequence[Bind]) -> Iterator[None]:
         yield
 
 
-def _wanted(binds: Iterable[Bind]) -> Iterator[tuple[str, bool]]:
+def _wanted(binds: Iterable[Mount]) -> Iterator[tuple[str, bool]]:
     """Each mount point in the root file system and whether it is a folder; /dev is a mount."""
     yield from ((target, True) for target in _FOLDERS)
     yield from ((target, False) for target in _FILES)
     for bind in binds:
         if not bind.target.startswith("/dev/"):
-            yield bind.target, bind.source.is_dir()
+            yield bind.target, bind.is_folder
 
 
 def _make(root: Path, target: str, *, is_folder: bool) -> list[tuple[Path, os.stat_result]]:

@@ -42,6 +42,23 @@ class Bind:
     target: str
     read_only: bool = True
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is mounted on a folder."""
+        return self.source.is_dir()
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """An empty folder in memory at `target`, of at most `size_bytes`."""
+
+    target: str
+    size_bytes: int | None = None
+    is_folder: Literal[True] = True
+
+
+Mount = Bind | Tmpfs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -59,14 +76,14 @@ class Command:
     user: str | None = None
     network: Network = "host"
     hostname: str = "dsec"
-    binds: Sequence[Bind] = ()
+    binds: Sequence[Mount] = ()
     read_only: bool = False
     stdin: Literal["empty", "inherited"] = "empty"
     tty: bool = False
 
 
 def specification(
-    command: Command, user: User, binds: Sequence[Bind], *, cgroup: str
+    command: Command, user: User, binds: Sequence[Mount], *, cgroup: str
 ) -> JsonObject:
     """The content of config.json for `command`.
 
@@ -156,7 +173,10 @@ def _mount(target: str, kind: str, *options: str) -> JsonObject:
     return {"destination": target, "type": kind, "source": kind, "options": options}
 
 
-def _bind(bind: Bind) -> JsonObject:
+def _bind(bind: Mount) -> JsonObject:
+    if isinstance(bind, Tmpfs):
+        size = [] if bind.size_bytes is None else [f"size={bind.size_bytes}"]
+        return _mount(bind.target, "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", *size)
     options = ["rbind", "rprivate", "ro" if bind.read_only else "rw"]
     return {
         "destination": bind.target,

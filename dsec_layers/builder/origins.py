@@ -1,0 +1,80 @@
+"""Where steps take files from besides their own root: the context, stages done, and layers."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsec_layers.builder.execution import mounted
+from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
+from dsec_layers.builder.selection import Origin
+from dsec_layers.builder.stepcache import Result, StepCache
+from dsec_layers.linux import mount
+from dsec_layers.model.digest import Digest
+
+
+class OpenLayers:
+    """The layers a build stands on, each mounted when it is first needed."""
+
+    def __init__(self, provider: LayerProvider, stack: contextlib.ExitStack) -> None:
+        self._provider = provider
+        self._stack = stack
+        self._opened: dict[Digest, OpenLayer] = {}
+
+    def open(self, layer: ParentLayer) -> OpenLayer:
+        """The mounted layer, until the build ends."""
+        if layer.digest not in self._opened:
+            self._opened[layer.digest] = self._stack.enter_context(self._provider.open(layer))
+        return self._opened[layer.digest]
+
+
+@dataclass(slots=True)
+class StageState:
+    """A stage so far: the results of its steps, oldest first, over a layer or nothing."""
+
+    layer: ParentLayer | None
+    identity: str
+    results: list[Result] = field(default_factory=list)
+
+
+class Origins:
+    """`done` are the stages by index, the running one among them."""
+
+    def __init__(self, context: Origin, opened: OpenLayers, cache: StepCache) -> None:
+        self.done: dict[int, StageState] = {}
+        self._context = context
+        self._opened = opened
+        self._cache = cache
+
+    def lowers(self, stage: StageState) -> list[Path]:
+        """The directories below the next step of a stage, topmost first."""
+        layer = self._opened.open(stage.layer).lowers if stage.layer else []
+        return [*(result.upper for result in reversed(stage.results)), *layer]
+
+    def identity(self, origin: int | ParentLayer) -> str:
+        """What decides all that is in a stage or layer."""
+        return self.done[origin].identity if isinstance(origin, int) else str(origin.digest)
+
+    def view(self, origin: int | ParentLayer | None, stack: contextlib.ExitStack) -> Origin:
+        """An origin to read from; stages and layers are shown read-only until `stack` ends."""
+        if origin is None:
+            return self._context
+        # The empty folder below all makes it an overlay, which shows content without its escapes.
+        below = stack.enter_context(self._cache.working()).stubs
+        view = stack.enter_context(mount.overlay_view([*self._lowers_of(origin), below]))
+        return Origin(view, self.name(origin))
+
+    def mounted(self, origin: int | ParentLayer, stack: contextlib.ExitStack) -> Path:
+        """A stage or layer, mounted until `stack` ends; what is written there is lost."""
+        folder = stack.enter_context(self._cache.working())
+        return stack.enter_context(mounted(folder, self._lowers_of(origin)))
+
+    def name(self, origin: int | ParentLayer) -> str:
+        """The origin, for errors."""
+        return f"stage {origin}" if isinstance(origin, int) else f"the layer {origin.reference}"
+
+    def _lowers_of(self, origin: int | ParentLayer) -> list[Path]:
+        if isinstance(origin, int):
+            return self.lowers(self.done[origin])
+        return list(self._opened.open(origin).lowers)
