@@ -117,7 +117,7 @@ def pieces(place: Place) -> Iterator[Piece]:
     Raises CorruptError, NotFoundError or StoreError.
     """
     opened = place.opened
-    for extent in opened.image.extents(place.entry.path):
+    for extent in opened.extents(place.entry.path):
         end = extent.device_offset + extent.length
         for index in opened.table.covering(extent.device_offset, extent.length):
             chunk = opened.table[index]

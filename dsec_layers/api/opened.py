@@ -10,6 +10,8 @@ from typing import NamedTuple
 from dsec_layers.api import contents
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.table import ChunkTable
+from dsec_layers.erofs.inodes import Inode
+from dsec_layers.erofs.planning import Extent
 from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model import merge
@@ -22,6 +24,7 @@ class OpenedLayer:
     def __init__(self, layer: MountLayer, image: ErofsImage) -> None:
         self.layer = layer
         self.image = image
+        self._inodes: dict[bytes, Inode] = {}  # of files, when the tree was read
 
     @property
     def digest(self) -> str:
@@ -31,12 +34,23 @@ class OpenedLayer:
     @cached_property
     def tree(self) -> Tree:
         """What this layer alone holds; content digests are not known."""
-        return Tree.of(self.image.walk())
+        return Tree.of(self._walk())
+
+    def extents(self, path: bytes) -> list[Extent]:
+        """See `ErofsImage.extents`; fast once the tree was read."""
+        inode = self._inodes.get(path)
+        return self.image.inode_extents(inode) if inode else self.image.extents(path)
 
     @cached_property
     def table(self) -> ChunkTable:
         """Its chunk table. Raises CorruptError, NotFoundError or StoreError."""
         return contents.table_of(self.layer)
+
+    def _walk(self) -> Iterator[Entry]:
+        for entry, inode in self.image.walk_inodes():
+            if entry.kind is EntryKind.FILE:
+                self._inodes[entry.path] = inode
+            yield entry
 
 
 class Given(NamedTuple):

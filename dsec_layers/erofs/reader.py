@@ -80,9 +80,14 @@ class ErofsImage:
 
     def walk(self) -> Iterator[Entry]:
         """All entries in the order of a tree, hard links in groups numbered by first appearance."""
+        return (entry for entry, _ in self.walk_inodes())
+
+    def walk_inodes(self) -> Iterator[tuple[Entry, Inode]]:
+        """`walk` with the inode of each entry."""
         census = Census(len(self._view))
         pending = [(b"", self.root_nid, self.root_nid, True)]
-        yield self._entry(b"", self.inode(self.root_nid), 0)
+        root = self.inode(self.root_nid)
+        yield self._entry(b"", root, 0), root
         while pending:
             path, nid, parent, expand = pending.pop()
             inode = self.inode(nid)
@@ -90,7 +95,7 @@ class ErofsImage:
                 census.add_directory(inode)
                 pending += self._walk_below(path, inode, parent)
             else:
-                yield self._entry(path, inode, census.link_group(inode))
+                yield self._entry(path, inode, census.link_group(inode)), inode
         census.check(self.inode_count)
 
     def inode(self, nid: int) -> Inode:
