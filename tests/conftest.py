@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             continue
         if error := missing(capability):
             reason = f"needs {capability.value}: {error.message} ({error.hint})"
-            pytest.fail(reason, pytrace=False) if _IN_CI else pytest.skip(reason)
+            _lacks(reason)
+    for marker in item.iter_markers("peers"):
+        if absent := [name for name in marker.args if shutil.which(name) is None]:
+            _lacks(f"needs {', '.join(absent)} (see packages.txt)")
+
+
+def _lacks(reason: str) -> None:
+    pytest.fail(reason, pytrace=False) if _IN_CI else pytest.skip(reason)
 
 
 @pytest.fixture(scope="session", autouse=True)
