@@ -125,7 +125,7 @@ class Case:
             if place is None:
                 continue
             yield Overlap(self.parts[number], entry, self.parts[place.index], place.entry)
-            if entry.kind is place.entry.kind is EntryKind.DIRECTORY and not entry.opaque:
+            if entry.kind is place.entry.kind is EntryKind.DIRECTORY:
                 merged[entry.path] = place.merged
 
 

@@ -99,6 +99,16 @@ def test_no_data_is_read_where_metadata_tells(
     assert found["/large"] == [How.CHUNKS]
 
 
+def test_a_whole_chunk_and_a_part_of_one_may_be_equal(bench: Workbench) -> None:
+    alone, grouped = Reference.parse("base/alone:1"), Reference.parse("base/grouped:1")
+    pack_files(bench, alone, {"file": b"x" * 4096})
+    pack_files(bench, grouped, {"file": b"x" * 4096, "next": b"x"})
+    for before, after in ((alone, grouped), (grouped, alone)):
+        found = diff(bench, before, after)
+        assert [change.path for change in found.changes] == ["/next"]
+        assert found.summary.read == 1
+
+
 def test_missing_data_is_an_error_not_a_difference(bench: Workbench) -> None:
     (layer,) = bench.stack(TWO).layers
     for pack in layer.manifest.packs:

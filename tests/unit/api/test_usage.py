@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from dsec_layers.api import contents
+from dsec_layers.api import contents, importing
 from dsec_layers.api.usage import Share, summed, usage
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import NotFoundError
@@ -46,6 +46,17 @@ def test_of_a_composition(bench: Workbench) -> None:
     rows = {row.path: row for row in usage(bench, TOOL)}
     assert rows["/"].size_bytes == 600_000 + 50_000 + 7 + 1, "what is hidden does not count"
     assert rows["/d/f"].size_bytes == 1
+
+
+def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "d").mkdir(parents=True)
+    (root / "d/one").write_bytes(b"12345")
+    (root / "two").hardlink_to(root / "d/one")
+    made = Workbench(tmp_path / "home")
+    importing.import_(made, str(root), BASE)
+    rows = {row.path: (row.files, row.size_bytes) for row in usage(made, BASE)}
+    assert rows == {"/": (2, 5), "/d": (1, 5)}
 
 
 def test_a_part_of_it(bench: Workbench) -> None:
