@@ -13,6 +13,7 @@ from dsec_layers.builder import execution, keys
 from dsec_layers.builder.caches import Caches
 from dsec_layers.builder.events import Progress, StepCached, StepDone, StepOutput, StepStarted
 from dsec_layers.builder.failures import command_failed, explained
+from dsec_layers.builder.fetching import expected, fetched
 from dsec_layers.builder.folding import (
     has_whiteouts,
     one_diff,
@@ -31,8 +32,7 @@ from dsec_layers.builder.selection import (
     Selected,
     content_digest,
     identify,
-    refuse_archives,
-    select,
+    select_for,
 )
 from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.stepmaking import Options
@@ -167,6 +167,9 @@ class _Steps:
             # Who cloned a repository is no input of what is built from it, and must not show in it.
             self.copied.append(content_digest(found, with_owners=step.origin is not None))
             content = content_digest(found, with_owners=True)
+            if known := expected(step):
+                self.copied.append(known)
+                content = f"{content} {known}"
             return keys.copy_key(step, parent, content, self._epoch)
         return keys.workdir_key(step, parent)
 
@@ -179,6 +182,7 @@ class _Steps:
         shown: Inputs,
     ) -> None:
         if isinstance(step, CopyStep):
+            selected = [*selected, *fetched(step, folder.spool, with_checksum=True)]
             execution.copy(step, folder, lowers, selected, self._epoch)
         elif isinstance(step, RunStep):
             self._run(step, folder, lowers, shown)
@@ -199,9 +203,10 @@ class _Steps:
             raise command_failed(step, self._label, finished, self._request.home)
 
     def _select(self, step: CopyStep, stack: contextlib.ExitStack) -> list[Selected]:
-        selected = select(self._origins.view(step.origin, stack), step.sources)
-        if step.extracts:
-            refuse_archives(selected)
+        selected = select_for(step, self._origins.view(step.origin, stack))
+        if step.remote:
+            spool = stack.enter_context(self._cache.working()).spool
+            selected += fetched(step, spool, with_checksum=False)
         return selected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from dsec_layers.builder.steps import CopyStep, InlineFile
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
 from dsec_layers.linux.users import find_user
+from dsec_layers.model.content import Source
+from dsec_layers.sources.archive import read_tar
 from dsec_layers.sources.scan import scan_file
 
 _INLINE_MODE: Final = 0o644
@@ -24,10 +27,11 @@ def copy_into(
 
     What comes from the context or a here-document belongs to 0:0 unless the step names an owner,
     and its times are `epoch` (seconds) when there is one: they are not inputs of a build. What
-    comes from a stage or a layer keeps both. Raises InvalidInputError, BusyError or OSError.
+    comes from a stage or a layer keeps both, and so does what ADD unpacks, with its modes. Raises
+    InvalidInputError, CorruptError, BusyError or OSError.
     """
     everything = [*(_spooled(spool, file) for file in step.inline), *selected]
-    into_directory = step.destination.endswith("/")
+    into_directory = step.destination.endswith("/") or step.parents
     into_directory = into_directory or inroot.locate(root, step.destination).is_dir()
     if len(everything) > 1 and not into_directory:
         raise InvalidInputError(
@@ -35,8 +39,12 @@ def copy_into(
             hint="end the destination with a slash",
         )
     attributes = _attributes(root, step, epoch)
-    for one in everything:
-        if one.is_directory:
+    for number, one in enumerate(everything):
+        if one.is_archive:
+            source = _unpacked(one, spool / f"archive-{number}")
+            owner = attributes.owner if step.chown is not None else None
+            place_tree(root, step.destination, source, Attributes(owner))
+        elif one.is_directory:
             place_tree(root, step.destination, one.source, attributes)
         elif into_directory:
             place_file(root, step.destination, None, one.source, attributes)
@@ -52,6 +60,12 @@ def _attributes(root: Path, step: CopyStep, epoch: int | None) -> Attributes:
         owner = _owner(root, step.chown)
     mtime_ns = epoch * 10**9 if epoch is not None and from_outside else None
     return Attributes(owner, step.chmod, mtime_ns)
+
+
+def _unpacked(one: Selected, spool: Path) -> Source:
+    (content,) = one.source.contents.values()
+    with Path(os.fsdecode(content.path)).open("rb") as stream:
+        return read_tar(stream, spool, name=os.fsdecode(one.source.tree.entries[-1].name))
 
 
 def _owner(root: Path, text: str) -> tuple[int, int]:

@@ -50,10 +50,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     "MAINTAINER": 'write LABEL org.opencontainers.image.authors="..."',
 }
 _REPEATED: Final = frozenset({"mount", "exclude"})
-_SWITCHES: Final = frozenset({"link", "parents", "keep-git-dir"})
+_SWITCHES: Final = frozenset({"link", "parents", "unpack"})
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REMOTE = re.compile(r"(git@|git://|https?://|ftp://)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +212,20 @@ def _copy(given: _Text) -> Copy:
         origin=origin,
         chown=given.flags.get("chown"),
         chmod=given.flags.get("chmod"),
-        extracts=False,
+        excludes=given.lists.get("exclude", ()),
+        parents=given.flags.get("parents") == "true",
     )
 
 
 def _add(given: _Text) -> Copy:
     copy = _copy(given)
-    for source in copy.sources:
-        if _REMOTE.match(source):
-            raise InvalidInputError(
-                f"the remote source {source} is not supported",
-                hint="fetch it in a RUN step, or beforehand into the context and COPY it",
-            )
-    return replace(copy, extracts=True)
+    unpack = given.flags.get("unpack")
+    return replace(
+        copy,
+        is_add=True,
+        unpack=None if unpack is None else unpack == "true",
+        checksum=given.flags.get("checksum"),
+    )
 
 
 def _workdir(given: _Text) -> Workdir:
@@ -249,6 +249,7 @@ def _single(given: _Text, what: str) -> str:
     return given.text
 
 
+_COPY_FLAGS: Final = frozenset({"chown", "chmod", "exclude", "link", "parents"})
 _NO_FLAGS: Final[frozenset[str]] = frozenset()
 _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]] = {
     "LAYER": (_NO_FLAGS, _layer),
@@ -257,8 +258,8 @@ _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]]
     "ENV": (_NO_FLAGS, _env),
     "LABEL": (_NO_FLAGS, _label),
     "RUN": (frozenset({"network", "mount"}), _run),
-    "COPY": (frozenset({"from", "chown", "chmod"}), _copy),
-    "ADD": (frozenset({"chown", "chmod"}), _add),
+    "COPY": (_COPY_FLAGS | {"from"}, _copy),
+    "ADD": (_COPY_FLAGS | {"checksum", "unpack"}, _add),
     "WORKDIR": (_NO_FLAGS, _workdir),
     "USER": (_NO_FLAGS, _user),
     "SHELL": (_NO_FLAGS, _shell),

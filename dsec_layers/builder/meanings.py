@@ -74,7 +74,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer."""
+    """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer.
+
+    `is_add` also takes URLs in `sources`, which `checksum` is of; `unpack` is what ADD was told of
+    archives, None is the default.
+    """
 
     sources: tuple[str, ...]
     inline: tuple[HereDoc, ...]
@@ -82,7 +86,11 @@ class Copy:
     origin: str | None
     chown: str | None
     chmod: str | None
-    extracts: bool
+    is_add: bool = False
+    unpack: bool | None = None
+    checksum: str | None = None
+    excludes: tuple[str, ...] = ()
+    parents: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dsec_layers.builder.modes import Mode, apply_mode
 from dsec_layers.errors import BusyError, InvalidInputError
 from dsec_layers.linux import inroot
-from dsec_layers.model.content import Content, Source
+from dsec_layers.model.content import Content, Source, Spooled
 from dsec_layers.model.tree import Entry, EntryKind
 
 _NODES: Final = {
@@ -37,7 +38,7 @@ class Attributes:
     """What a copy sets: owner (uid, gid), permission bits, time in ns; None keeps the source's."""
 
     owner: tuple[int, int] | None = None
-    mode: int | None = None
+    mode: Mode | None = None
     mtime_ns: int | None = None
 
 
@@ -148,7 +149,9 @@ class _Placer:
         wanted = self.attributes
         os.chown(place, *(wanted.owner or (entry.uid, entry.gid)), follow_symlinks=False)
         if entry.kind is not EntryKind.SYMLINK:
-            place.chmod(entry.mode if wanted.mode is None else wanted.mode)
+            is_directory = entry.kind is EntryKind.DIRECTORY
+            mode = entry.mode if wanted.mode is None else wanted.mode
+            place.chmod(apply_mode(mode, entry.mode, is_directory=is_directory))
         for name, value in entry.xattrs:
             os.setxattr(place, name, value, follow_symlinks=False)
         time_ns = entry.mtime_ns if wanted.mtime_ns is None else wanted.mtime_ns
@@ -176,14 +179,13 @@ def _copy_content(content: Content, entry: Entry, place: Path) -> None:
         stack.callback(os.close, source)
         target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, target)
-        for start, end in _data(source, entry.size):
+        runs = content.runs if isinstance(content, Spooled) else _data(source, entry.size)
+        for start, length, offset in runs:
             os.lseek(target, start, os.SEEK_SET)
-            while start < end:
-                count = os.sendfile(target, source, start, min(end - start, _PIECE_BYTES))
-                if count == 0:
-                    break
-                start += count
+            _copy_run(source, offset, length, target)
         os.ftruncate(target, entry.size)
+        if isinstance(content, Spooled):
+            return
         after = os.fstat(source)
         if (after.st_size, after.st_mtime_ns) != (entry.size, entry.mtime_ns):
             raise BusyError(
@@ -192,8 +194,17 @@ def _copy_content(content: Content, entry: Entry, place: Path) -> None:
             )
 
 
-def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """The parts of an open file that are not holes, as (start, end)."""
+def _copy_run(source: int, offset: int, length: int, target: int) -> None:
+    end = offset + length
+    while offset < end:
+        count = os.sendfile(target, source, offset, min(end - offset, _PIECE_BYTES))
+        if count == 0:
+            break
+        offset += count
+
+
+def _data(fd: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """The parts of an open file that are not holes, as the runs of a spooled content."""
     end = 0
     while end < size:
         try:
@@ -203,4 +214,4 @@ def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
                 return
             raise
         end = min(os.lseek(fd, start, os.SEEK_HOLE), size)
-        yield start, end
+        yield start, end - start, start

@@ -7,26 +7,24 @@ it can be hashed and placed like any tree.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from dsec_layers.builder.patterns import IgnoreRules, compile_pattern, has_wildcard
+from dsec_layers.builder.steps import CopyStep
 from dsec_layers.chunks.content import hash_content
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.tree import Entry, EntryKind, Tree
+from dsec_layers.sources.archive import is_tar
 from dsec_layers.sources.scan import scan, scan_file
-
-# The first bytes of what ADD would unpack: gzip, bzip2, xz, zstd.
-_COMPRESSED: Final = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
-_TAR_MAGIC: Final = slice(257, 262)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,14 @@ class Selected:
 
     is_directory: bool
     source: Source
+    is_archive: bool = False  # which ADD unpacks
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
     """A match with the digests of all contents, and without times."""
 
-    is_directory: bool
+    what: str
     tree: Tree
 
 
@@ -76,6 +75,61 @@ def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     return selected
 
 
+def select_with_parents(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
+    """What `patterns` match with the directories above, or those after a `/./` in the pattern.
+
+    Every match lies in a tree, at its own path; `**` stands for any number of directories. Errors
+    are those of `select`.
+    """
+    selected: list[Selected] = []
+    for pattern in patterns:
+        pivot, _, rest = pattern.rpartition("/./")
+        found = [_with_parents(origin, base, rest) for base in _matches(origin, pivot)]
+        matches = [match for match in found if match is not None]
+        if not matches and not has_wildcard(os.fsencode(pattern)):
+            raise _missing(origin, pattern)
+        selected += matches
+    if patterns and not selected:
+        raise _missing(origin, patterns[0])
+    return selected
+
+
+def _with_parents(origin: Origin, base: str, pattern: str) -> Selected | None:
+    below = _select(origin, base)
+    if below is None or not below.is_directory:
+        return None
+    wanted = os.fsencode(posixpath.normpath(f"/{pattern}").lstrip("/"))
+    try:
+        matcher = compile_pattern(wanted)
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+    matched: set[bytes] = set()
+    for entry in below.source.tree:
+        if entry.path in matched or matcher.fullmatch(entry.path) or entry.parent in matched:
+            matched.add(entry.path)
+    kept = set(matched)
+    for path in matched:
+        while path:
+            path = path.rpartition(b"/")[0]
+            kept.add(path)
+    return Selected(True, _only(below.source, kept)) if matched else None
+
+
+def _only(source: Source, paths: set[bytes]) -> Source:
+    entries = [entry for entry in source.tree if entry.path in paths]
+    contents = {path: content for path, content in source.contents.items() if path in paths}
+    return Source(Tree.of(entries), contents)
+
+
+def select_for(step: CopyStep, origin: Origin) -> list[Selected]:
+    """What a COPY or ADD takes from `origin`. Raises InvalidInputError."""
+    choose = select_with_parents if step.parents else select
+    selected = choose(origin, step.sources)
+    if step.excludes:
+        selected = leave_out(selected, step.excludes)
+    return mark_archives(selected) if step.extracts else selected
+
+
 def select_one(origin: Origin, path: str) -> Selected:
     """The file or directory that `path` leads to. Raises InvalidInputError."""
     found = _select(origin, path)
@@ -86,7 +140,11 @@ def select_one(origin: Origin, path: str) -> Selected:
 
 def identify(selected: Sequence[Selected]) -> list[Identified]:
     """Read what is copied: its contents and all attributes but times."""
-    return [Identified(one.is_directory, Tree.of(_without_times(one.source))) for one in selected]
+    return [Identified(_form(one), Tree.of(_without_times(one.source))) for one in selected]
+
+
+def _form(one: Selected) -> str:
+    return "archive" if one.is_archive else str(one.is_directory)
 
 
 def content_digest(identified: Sequence[Identified], *, with_owners: bool) -> str:
@@ -94,23 +152,37 @@ def content_digest(identified: Sequence[Identified], *, with_owners: bool) -> st
     parts = []
     for one in identified:
         tree = one.tree if with_owners else Tree(tuple(map(_without_owner, one.tree)))
-        parts.append(f"{one.is_directory} {tree.digest()}")
+        parts.append(f"{one.what} {tree.digest()}")
     return str(Digest.sha256("\n".join(parts).encode()))
 
 
-def refuse_archives(selected: Sequence[Selected]) -> None:
-    """Raises InvalidInputError when ADD would have to unpack something."""
-    for one in selected:
-        for name, content in one.source.contents.items():
-            if one.is_directory:
-                break
-            with open(content.path, "rb") as file:  # noqa: PTH123 # a path of bytes
-                head = file.read(512)
-            if head.startswith(_COMPRESSED) or head[_TAR_MAGIC] == b"ustar":
-                raise InvalidInputError(
-                    f"{os.fsdecode(name)} is an archive, and unpacking it is not supported",
-                    hint="COPY it and unpack it in a RUN step",
-                )
+def mark_archives(selected: Sequence[Selected]) -> list[Selected]:
+    """Find what ADD has to unpack: files that are archives, whatever their names."""
+    return [replace(one, is_archive=not one.is_directory and _is_archive(one)) for one in selected]
+
+
+def _is_archive(one: Selected) -> bool:
+    for content in one.source.contents.values():
+        with open(content.path, "rb") as file:  # noqa: PTH123 # a path of bytes
+            return is_tar(file)
+    return False
+
+
+def leave_out(selected: Sequence[Selected], patterns: Sequence[str]) -> list[Selected]:
+    """Without what `--exclude` names: below a directory, or a file by its name.
+
+    Raises InvalidInputError.
+    """
+    try:
+        rules = IgnoreRules.parse(b"\n".join(map(os.fsencode, patterns)))
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+    kept = [(one, _kept(one.source, b"", rules)) for one in selected]
+    return [
+        replace(one, source=source)
+        for one, source in kept
+        if source is not None and (one.is_directory or len(source.tree.entries) > 1)
+    ]
 
 
 def _without_owner(entry: Entry) -> Entry:
@@ -182,8 +254,7 @@ def _kept(source: Source, inside: bytes, rules: IgnoreRules) -> Source | None:
                 kept.add(entry.parent)
     if b"" not in kept:
         return None
-    entries = [entry for entry in source.tree if entry.path in kept]
-    return Source(Tree.of(entries), {p: c for p, c in source.contents.items() if p in kept})
+    return _only(source, kept)
 
 
 def _missing(origin: Origin, pattern: str) -> InvalidInputError:

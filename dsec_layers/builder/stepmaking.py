@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,18 +12,22 @@ from dsec_layers.builder.expand import expand_heredoc
 from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.meanings import Copy, Run
+from dsec_layers.builder.modes import parse_mode
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
 from dsec_layers.builder.steps import (
     SCRIPT_DIRECTORY,
     CopyStep,
     InlineFile,
+    Remote,
     RunStep,
     Script,
     StepMount,
 )
 from dsec_layers.errors import InvalidInputError
+from dsec_layers.sources.remote import Checksum, file_name
 
-_MODE = re.compile(r"0?[0-7]{1,4}")
+_REMOTE = re.compile(r"https?://|ftp://|git://|ssh://|git@", re.IGNORECASE)
+_GIT = re.compile(r"git://|ssh://|git@|https?://[^?#]*\.git(#.*)?$", re.IGNORECASE)
 _TITLE_LENGTH: Final = 120
 
 
@@ -73,16 +77,24 @@ def make_copy_step(
     destination = scope.absolute(expanded)
     if expanded.endswith(("/", "/.")) or expanded == ".":
         destination = posixpath.join(destination, "")
+    sources = [scope.expand(source) for source in copy.sources]
+    remote = [source for source in sources if copy.is_add and _REMOTE.match(source)]
     return CopyStep(
         instruction.where,
         make_title(instruction),
         origin=origin,
-        sources=tuple(scope.expand(source) for source in copy.sources),
+        sources=tuple(source for source in sources if source not in remote),
         inline=tuple(_inline(heredoc, scope) for heredoc in copy.inline),
         destination=destination,
         chown=scope.expand(copy.chown) if copy.chown else None,
-        chmod=_mode(scope.expand(copy.chmod)) if copy.chmod else None,
-        extracts=copy.extracts,
+        chmod=parse_mode(scope.expand(copy.chmod)) if copy.chmod else None,
+        extracts=copy.is_add and copy.unpack is not False,
+        extracts_remote=copy.is_add and copy.unpack is True,
+        remote=_remote(
+            remote, scope.expand(copy.checksum) if copy.checksum else None, sources, destination
+        ),
+        excludes=tuple(scope.expand(pattern) for pattern in copy.excludes),
+        parents=copy.parents,
     )
 
 
@@ -116,12 +128,22 @@ def _inline(heredoc: HereDoc, scope: Scope) -> InlineFile:
     return InlineFile(heredoc.name, content.encode())
 
 
-def _mode(text: str) -> int:
-    if not _MODE.fullmatch(text):
-        raise InvalidInputError(
-            f"invalid mode {text!r}", hint="--chmod takes octal digits, for example 0755"
-        )
-    return int(text, 8)
+def _remote(
+    urls: Sequence[str], checksum: str | None, sources: Sequence[str], destination: str
+) -> tuple[Remote, ...]:
+    """What ADD fetches. Raises ValueError or InvalidInputError."""
+    if checksum is not None and (not urls or len(sources) > 1):
+        raise ValueError("--checksum goes with one URL as the only source")
+    for url in urls:
+        if _GIT.match(url):
+            raise InvalidInputError(
+                f"{url} is a git repository, which ADD does not clone here",
+                hint="clone it in a RUN step, or beforehand into the context and COPY it",
+            )
+        if not file_name(url) and destination.endswith("/"):
+            raise ValueError(f"{url} has no file name: end the destination with one")
+    expected = Checksum.parse(checksum) if checksum is not None else None
+    return tuple(Remote(url, expected) for url in urls)
 
 
 def make_title(instruction: Instruction) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.modes import Mode
+from dsec_layers.sources.remote import Checksum
 
 # Where a RUN finds its script when the here-document starts with `#!`.
 SCRIPT_DIRECTORY: Final = "/dev/pipes"
@@ -99,8 +101,19 @@ class InlineFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """A file on a web server, and what it must be if that is known."""
+
+    url: str
+    checksum: Checksum | None
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStep:
     """Files from the context (`origin` None), from a stage (its index) or from a layer.
+
+    `remote` are files to fetch. Archives are unpacked with `extracts`, those that were fetched with
+    `extracts_remote`.
 
     `destination` is absolute and keeps its trailing slash, which says that it is a directory.
     """
@@ -112,8 +125,12 @@ class CopyStep:
     inline: tuple[InlineFile, ...]
     destination: str
     chown: str | None
-    chmod: int | None
-    extracts: bool
+    chmod: Mode | None
+    extracts: bool = False
+    extracts_remote: bool = False
+    remote: tuple[Remote, ...] = ()
+    excludes: tuple[str, ...] = ()
+    parents: bool = False
 
 
 @dataclass(frozen=True, slots=True)

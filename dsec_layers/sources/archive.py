@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +11,20 @@ from dsec_layers.model.content import Source
 from dsec_layers.sources.compression import Readable, plain
 from dsec_layers.sources.spool import Spool
 from dsec_layers.sources.tar import TarReader
+from dsec_layers.sources.tarheader import BLOCK, MalformedError, parse_header
 from dsec_layers.sources.tarmember import MemberKind
 from dsec_layers.sources.treebuilder import TreeBuilder
 
 _PIECE: Final = 1 << 16
+
+
+def is_tar(stream: Readable, *, name: str = "archive") -> bool:
+    """Whether `stream` begins like a tar archive, plain or compressed, with at least one member."""
+    try:
+        parse_header(plain(stream, name=name).read(BLOCK))
+    except (CorruptError, MalformedError, struct.error):
+        return False
+    return True
 
 
 def read_tar(

@@ -289,17 +289,6 @@ def test_copy_from_a_layer(workshop: Workshop) -> None:
         tree(workshop, "COPY --from=base/small /none /x/")
 
 
-@pytest.mark.parametrize(
-    "head", [b"\x1f\x8b\x08", b"BZh9", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", None]
-)
-def test_archives_are_refused_by_add_only(workshop: Workshop, head: bytes | None) -> None:
-    content = head if head is not None else bytes(257) + b"ustar" + bytes(250)
-    workshop.write("x").write_bytes(content)
-    with pytest.raises(InvalidInputError, match="x is an archive"):
-        tree(workshop, "ADD x /")
-    assert workshop.build("FROM scratch\nCOPY x /\n").files == {"x": content}
-
-
 def test_many_layers_of_copies(workshop: Workshop) -> None:
     for number in range(200):
         workshop.write(f"f{number}", str(number))

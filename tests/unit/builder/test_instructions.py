@@ -67,7 +67,12 @@ def test_copy() -> None:
     assert (plain.sources, plain.destination) == (("a", "b"), "/c/")
     assert (plain.origin, plain.chown, plain.chmod) == ("b", "1:2", "0644")
     assert copy('COPY ["a b", "/c d"]').sources == ("a b",)
-    assert copy("ADD a /b").extracts
+    added = copy("ADD a /b")
+    assert (added.is_add, added.unpack, added.checksum) == (True, None, None)
+    more = copy("ADD --unpack=false --checksum=c --exclude=a --exclude=b --parents --link x y")
+    assert (more.unpack, more.checksum, more.excludes) == (False, "c", ("a", "b"))
+    assert more.parents
+    assert not copy("COPY --parents=false --link=true a b").parents
 
 
 def test_copy_of_heredocs_and_files() -> None:
@@ -95,12 +100,9 @@ def test_copy_of_heredocs_and_files() -> None:
         "RUN --mount=from=$a,target=/a b",
         "RUN --security=insecure a",
         "RUN --network=some a",
-        "COPY --link a b",
-        "COPY --parents a b",
-        "COPY --exclude=a b c",
-        "ADD --checksum=sha256:0 a b",
-        "ADD https://example.org/a /b",
-        "ADD git@example.org:a.git /b",
+        "ADD --keep-git-dir=true a b",
+        "ADD --from=a b c",
+        "COPY --checksum=sha256:0 a b",
         "FROM --platform=linux/amd64 base/a",
         "LAYER base",
         "FROM a b",
@@ -143,6 +145,8 @@ def test_what_is_refused_has_name_line_and_hint(line: str) -> None:
         "RUN --mount=target=/a,source a",
         'RUN --mount="target=/a b',
         "COPY --from=a --from=b c d",
+        "COPY --link=maybe a b",
+        "COPY --exclude a b",
         "COPY --from=a <<E d\nE",
         "FROM",
         "FROM base/a AS",
