@@ -68,10 +68,14 @@ def _flat(run: RunConfig) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in msgspec.to_builtins(run).items():  # members without a wish are left out
         if isinstance(value, dict):
-            flat |= {f"{name}.{key}": each for key, each in value.items()}
+            flat |= {f"{name}.{key}": _word(each) for key, each in value.items()}
         elif value is not None:
-            flat[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            flat[name] = _word(value)
     return flat
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _names(bench: Workbench, layers: Sequence[MountLayer]) -> dict[str, str]:
