@@ -19,16 +19,22 @@ from dsec_layers.builder.meanings import (
     Copy,
     Entrypoint,
     Env,
+    Expose,
     From,
+    Health,
     Label,
     Layer,
+    Maintainer,
     Meaning,
     Run,
     Shell,
+    StopSignal,
     User,
+    Volume,
     Workdir,
 )
 from dsec_layers.builder.runmounts import parse_mount
+from dsec_layers.builder.startup import HEALTH_FLAGS, healthcheck
 from dsec_layers.builder.words import Flag, parse_json_list, parse_pairs, split_words, take_flags
 from dsec_layers.errors import InvalidInputError
 
@@ -42,12 +48,7 @@ class Statement:
 
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "EXPOSE": "a sandbox opens its ports when it is created; leave the line out",
-    "VOLUME": "a layer holds its files itself; leave the line out",
-    "HEALTHCHECK": "a sandbox is watched by what started it; leave the line out",
-    "STOPSIGNAL": "sandboxes are ended as a whole; leave the line out",
     "ONBUILD": "write the instructions into the Layerfiles that build on this layer",
-    "MAINTAINER": 'write LABEL org.opencontainers.image.authors="..."',
 }
 _REPEATED: Final = frozenset({"mount", "exclude"})
 _SWITCHES: Final = frozenset({"link", "parents", "unpack"})
@@ -133,8 +134,9 @@ def _layer(given: _Text) -> Layer:
 
 def _from(given: _Text) -> From:
     words = given.text.split()
+    platform = given.flags.get("platform")
     if len(words) == 1:
-        return From(words[0], None)
+        return From(words[0], None, platform)
     if len(words) != 3 or words[1].upper() != "AS":
         raise InvalidInputError("malformed", hint="write FROM <parent> or FROM <parent> AS <name>")
     name = words[2].lower()
@@ -143,7 +145,7 @@ def _from(given: _Text) -> From:
             f"invalid stage name {words[2]!r}",
             hint="a stage name is a letter, then letters, digits, '.', '_' and '-'",
         )
-    return From(words[0], name)
+    return From(words[0], name, platform)
 
 
 def _arg(given: _Text) -> Arg:
@@ -243,6 +245,33 @@ def _shell(given: _Text) -> Shell:
     return Shell(words)
 
 
+def _expose(given: _Text) -> Expose:
+    return Expose(tuple(_single(given, "a port").split()))
+
+
+def _volume(given: _Text) -> Volume:
+    words = parse_json_list(given.text)
+    paths = tuple(given.text.split()) if words is None else words
+    if not paths or not all(paths):
+        raise ValueError("needs a path")
+    return Volume(paths)
+
+
+def _health(given: _Text) -> Health:
+    kind, *rest = given.text.split(maxsplit=1) or [""]
+    if kind.upper() == "NONE" and not rest and not given.flags:
+        return Health(healthcheck(("NONE",), {}))
+    if kind.upper() != "CMD":
+        raise InvalidInputError(
+            "malformed", hint="write HEALTHCHECK CMD <command> or HEALTHCHECK NONE"
+        )
+    command = _command(replace(given, text="".join(rest)))
+    if not command.words or not command.words[0]:
+        raise ValueError("needs a command")
+    form = "CMD-SHELL" if command.for_shell else "CMD"
+    return Health(healthcheck((form, *command.words), given.flags))
+
+
 def _single(given: _Text, what: str) -> str:
     if not given.text:
         raise ValueError(f"needs {what}")
@@ -253,7 +282,7 @@ _COPY_FLAGS: Final = frozenset({"chown", "chmod", "exclude", "link", "parents"})
 _NO_FLAGS: Final[frozenset[str]] = frozenset()
 _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]] = {
     "LAYER": (_NO_FLAGS, _layer),
-    "FROM": (_NO_FLAGS, _from),
+    "FROM": (frozenset({"platform"}), _from),
     "ARG": (_NO_FLAGS, _arg),
     "ENV": (_NO_FLAGS, _env),
     "LABEL": (_NO_FLAGS, _label),
@@ -264,5 +293,10 @@ _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]]
     "USER": (_NO_FLAGS, _user),
     "SHELL": (_NO_FLAGS, _shell),
     "CMD": (_NO_FLAGS, lambda given: Cmd(_command(given))),
+    "EXPOSE": (_NO_FLAGS, _expose),
+    "VOLUME": (_NO_FLAGS, _volume),
+    "STOPSIGNAL": (_NO_FLAGS, lambda given: StopSignal(_single(given, "a signal"))),
+    "HEALTHCHECK": (HEALTH_FLAGS, _health),
+    "MAINTAINER": (_NO_FLAGS, lambda given: Maintainer(_single(given, "a name"))),
     "ENTRYPOINT": (_NO_FLAGS, lambda given: Entrypoint(_command(given))),
 }

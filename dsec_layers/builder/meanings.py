@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dsec_layers.builder.layerfile import HereDoc
+from dsec_layers.model.runconfig import Healthcheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """`FROM <parent> [AS <name>]`; the name is in lower case."""
+    """`FROM [--platform=...] <parent> [AS <name>]`; the name is in lower case."""
 
     parent: str
     name: str | None
+    platform: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +130,57 @@ class Entrypoint:
     command: Command
 
 
-Meaning = Layer | From | Arg | Env | Label | Run | Copy | Workdir | User | Shell | Cmd | Entrypoint
+@dataclass(frozen=True, slots=True)
+class Expose:
+    """`EXPOSE <port>...`."""
+
+    ports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """`VOLUME <path>...`."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignal:
+    """`STOPSIGNAL <signal>`."""
+
+    signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`HEALTHCHECK`, in which no variables are replaced."""
+
+    check: Healthcheck
+
+
+@dataclass(frozen=True, slots=True)
+class Maintainer:
+    """`MAINTAINER <name>`, in which no variables are replaced."""
+
+    name: str
+
+
+Meaning = (
+    Layer
+    | From
+    | Arg
+    | Env
+    | Label
+    | Run
+    | Copy
+    | Workdir
+    | User
+    | Shell
+    | Cmd
+    | Entrypoint
+    | Expose
+    | Volume
+    | StopSignal
+    | Health
+    | Maintainer
+)

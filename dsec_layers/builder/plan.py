@@ -27,8 +27,12 @@ from dsec_layers.builder.stages import Outline, Stage, needed, outline
 from dsec_layers.builder.stepmaking import Options, make_copy_step, make_run_step, make_title
 from dsec_layers.builder.steps import Step, WorkdirStep
 from dsec_layers.errors import DsecError, InvalidInputError
+from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
+
+# What other names for architectures mean, as containerd reads them.
+_ARCHITECTURES: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "i386": "386"}
 
 # Each step is a layer of the overlay for the next one. The kernel stacks 500; this leaves room for
 # the layers that the first stage stands on.
@@ -158,6 +162,8 @@ class _Planner:
         return parent
 
     def _plan_stage(self, stage: Stage, parent: str, found: int | None) -> None:
+        with _located(stage.instruction):
+            _check_platform(stage.head.platform, self.globals)
         origin: int | ParentLayer | None
         layer: ParentLayer | None
         if found is not None:
@@ -232,6 +238,21 @@ def _check_arguments(parts: Outline, given: Mapping[str, str]) -> None:
         raise InvalidInputError(
             f"no ARG line declares {', '.join(unknown)}",
             hint="add ARG <name> to the Layerfile, or leave the build argument out",
+        )
+
+
+def _check_platform(wanted: str | None, scope: Scope) -> None:
+    """Only layers of this machine can be built on. Raises ValueError or InvalidInputError."""
+    if wanted is None:
+        return
+    platform = scope.expand(wanted)
+    parts = [_ARCHITECTURES.get(part, part) for part in platform.lower().split("/")]
+    if parts[0] != "linux":
+        parts.insert(0, "linux")  # the system may be left out
+    if len(parts) not in (2, 3) or parts[1] != oci_architecture():
+        raise InvalidInputError(
+            f"--platform={platform} is not this machine's",
+            hint=f"this is linux/{oci_architecture()}, and what is for another cannot run here",
         )
 
 

@@ -16,16 +16,23 @@ from dsec_layers.builder.meanings import (
     Command,
     Entrypoint,
     Env,
+    Expose,
+    Health,
     Label,
+    Maintainer,
     Meaning,
     Shell,
+    StopSignal,
     User,
+    Volume,
     Workdir,
 )
+from dsec_layers.builder.startup import ports, signal_name
 from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.linux.ocispec import DEFAULT_PATH
 from dsec_layers.model.runconfig import RunConfig
 
+AUTHORS_LABEL: Final = "org.opencontainers.image.authors"
 DEFAULT_SHELL: Final = ("/bin/sh", "-c")
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 # Arguments that a RUN sees without an ARG line and that do not count as inputs.
@@ -147,7 +154,30 @@ class Scope:
                 own = msgspec.structs.replace(own, user=expanded)
             case Shell(words):
                 own = msgspec.structs.replace(own, shell=words)
+            case _:
+                own = self._for_engines(meaning)
         return replace(self, own=own)
+
+    def _for_engines(self, meaning: Meaning) -> RunConfig:
+        """What is set after an instruction that concerns only containers started elsewhere."""
+        own = self.own
+        match meaning:
+            case Expose(words):
+                found = ports(part for word in words for part in self.expand(word).split())
+                return msgspec.structs.replace(own, ports=tuple(sorted({*own.ports, *found})))
+            case Volume(paths):
+                volumes = tuple(sorted({*own.volumes, *map(self.expand, paths)}))
+                if "" in volumes:
+                    raise ValueError("a path is empty here")
+                return msgspec.structs.replace(own, volumes=volumes)
+            case StopSignal(signal):
+                return msgspec.structs.replace(own, stop_signal=signal_name(self.expand(signal)))
+            case Health(check):
+                return msgspec.structs.replace(own, healthcheck=check)
+            case Maintainer(name):
+                labels = {**own.labels, AUTHORS_LABEL: name}
+                return msgspec.structs.replace(own, labels=labels)
+        return own
 
     def _expand_pairs(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         return {self.expand(name): self.expand(value) for name, value in pairs}

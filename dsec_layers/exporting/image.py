@@ -20,7 +20,7 @@ from dsec_layers.exporting.files import Files
 from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model import canonical
 from dsec_layers.model.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor
-from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.runconfig import Healthcheck, RunConfig
 
 _CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 _LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
@@ -33,6 +33,17 @@ _REFERENCE_KEY: Final = "org.opencontainers.image.ref.name"
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 
 
+class _Health(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A health check, as Docker writes it; times in ns."""
+
+    test: tuple[str, ...] = ()
+    interval: int = 0
+    timeout: int = 0
+    start_period: int = 0
+    start_interval: int = 0
+    retries: int = 0
+
+
 class _Wishes(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     user: str = ""
     env: tuple[str, ...] = ()
@@ -41,6 +52,10 @@ class _Wishes(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     working_dir: str = ""
     labels: dict[str, str] = {}
     shell: tuple[str, ...] = ()
+    exposed_ports: dict[str, dict[str, str]] = {}
+    volumes: dict[str, dict[str, str]] = {}
+    stop_signal: str = ""
+    healthcheck: _Health | None = None
 
 
 class _RootFs(msgspec.Struct, frozen=True):
@@ -185,6 +200,23 @@ def _wishes(run: RunConfig) -> _Wishes:
         working_dir=run.workdir or "",
         labels=run.labels,
         shell=run.shell or (),
+        exposed_ports={port: {} for port in run.ports},
+        volumes={volume: {} for volume in run.volumes},
+        stop_signal=run.stop_signal or "",
+        healthcheck=_health(run.healthcheck),
+    )
+
+
+def _health(check: Healthcheck | None) -> _Health | None:
+    if check is None:
+        return None
+    return _Health(
+        test=check.test,
+        interval=check.interval_ns,
+        timeout=check.timeout_ns,
+        start_period=check.start_period_ns,
+        start_interval=check.start_interval_ns,
+        retries=check.retries,
     )
 
 

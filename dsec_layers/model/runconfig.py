@@ -22,11 +22,25 @@ _PATH_LIKE = frozenset(
 )
 
 
+class Healthcheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to see whether a container works. Times in ns; 0 leaves the choice to the engine.
+
+    `test` starts with CMD (a command), CMD-SHELL (one word for the shell) or NONE (no check).
+    """
+
+    test: tuple[str, ...] = ()
+    interval_ns: int = 0
+    timeout_ns: int = 0
+    start_period_ns: int = 0
+    start_interval_ns: int = 0
+    retries: int = 0
+
+
 class RunConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one layer asks for; `None` and empty mean 'no wish', and the layer below decides.
 
-    `env` holds only the variables that the layer itself sets. `healthcheck` and the like come with
-    the builder.
+    `env` holds only the variables that the layer itself sets. `ports` (`80/tcp`), `volumes`,
+    `stop_signal` and `healthcheck` are for the engines that an image is exported to.
     """
 
     env: dict[str, str] = {}
@@ -36,12 +50,17 @@ class RunConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     cmd: tuple[str, ...] | None = None
     shell: tuple[str, ...] | None = None
     labels: dict[str, str] = {}
+    ports: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    stop_signal: str | None = None
+    healthcheck: Healthcheck | None = None
 
 
 def merge(configs: Iterable[RunConfig]) -> RunConfig:
     """Merge from lowest to highest.
 
-    Higher wins, PATH-like variables prepend, a new entrypoint drops a lower command.
+    Higher wins, PATH-like variables prepend, a new entrypoint drops a lower command, ports and
+    volumes are those of all, sorted.
     """
     merged = RunConfig()
     for high in configs:
@@ -54,6 +73,10 @@ def merge(configs: Iterable[RunConfig]) -> RunConfig:
             cmd=cmd,
             shell=high.shell or merged.shell,
             labels={**merged.labels, **high.labels},
+            ports=tuple(sorted({*merged.ports, *high.ports})),
+            volumes=tuple(sorted({*merged.volumes, *high.volumes})),
+            stop_signal=high.stop_signal or merged.stop_signal,
+            healthcheck=high.healthcheck or merged.healthcheck,
         )
     return merged
 

@@ -16,7 +16,7 @@ from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model import canonical
 from dsec_layers.model.content import Source
 from dsec_layers.model.merge import apply_sources
-from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.runconfig import Healthcheck, RunConfig
 from dsec_layers.model.tree import Tree
 from dsec_layers.sources.archive import read_tar
 from dsec_layers.sources.compression import plain
@@ -76,6 +76,17 @@ def _read(files: Files, spool_dir: Path, reference: str | None) -> OciImage | No
     )
 
 
+class _Health(msgspec.Struct, frozen=True, rename="pascal"):
+    """A health check, as Docker writes it; times in ns."""
+
+    test: tuple[str, ...] | None = None
+    interval: int = 0
+    timeout: int = 0
+    start_period: int = 0
+    start_interval: int = 0
+    retries: int = 0
+
+
 class _Wishes(msgspec.Struct, frozen=True, rename="pascal"):
     """What the config says about running; Docker writes null for what is not set."""
 
@@ -86,6 +97,10 @@ class _Wishes(msgspec.Struct, frozen=True, rename="pascal"):
     cmd: tuple[str, ...] | None = None
     shell: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
+    exposed_ports: dict[str, object] | None = None
+    volumes: dict[str, object] | None = None
+    stop_signal: str | None = None
+    healthcheck: _Health | None = None
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -129,4 +144,21 @@ def _run(wishes: _Wishes | None) -> RunConfig:
         cmd=wishes.cmd or None,
         shell=wishes.shell or None,
         labels=wishes.labels or {},
+        ports=tuple(sorted(wishes.exposed_ports or ())),
+        volumes=tuple(sorted(wishes.volumes or ())),
+        stop_signal=wishes.stop_signal or None,
+        healthcheck=_healthcheck(wishes.healthcheck),
+    )
+
+
+def _healthcheck(health: _Health | None) -> Healthcheck | None:
+    if health is None or not health.test:  # without a test it says nothing
+        return None
+    return Healthcheck(
+        test=health.test,
+        interval_ns=health.interval,
+        timeout_ns=health.timeout,
+        start_period_ns=health.start_period,
+        start_interval_ns=health.start_interval,
+        retries=health.retries,
     )

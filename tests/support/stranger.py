@@ -176,10 +176,13 @@ def merge_runs(runs: Iterable[Json]) -> Json:
             env[name] = joined if parts and name in PATH_LIKE else value
         if "entrypoint" in high:
             merged.pop("cmd", None)
-        for key in ("workdir", "user", "shell"):
+        for key in ("workdir", "user", "shell", "stop_signal", "healthcheck"):
             merged |= {key: high[key]} if high.get(key) else {}
         for key in ("entrypoint", "cmd"):
             merged |= {key: high[key]} if key in high else {}
+        for key in ("ports", "volumes"):
+            both = sorted({*merged.get(key, []), *high.get(key, [])})
+            merged |= {key: both} if both else {}
         merged |= {"env": env, "labels": merged.get("labels", {}) | high.get("labels", {})}
     return {key: value for key, value in merged.items() if value != {}}
 

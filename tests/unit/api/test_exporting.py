@@ -27,7 +27,7 @@ from dsec_layers.model import merge
 from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Reference
-from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.runconfig import Healthcheck, RunConfig
 from dsec_layers.model.tree import Tree
 from tests.support.exports import Drawn, exportable_trees, source_of
 from tests.support.packed import pack_files
@@ -42,6 +42,10 @@ RUN = RunConfig(
     cmd=("-c", "x"),
     shell=("/bin/sh",),
     labels={"a": "b"},
+    ports=("80/tcp",),
+    volumes=("/data",),
+    stop_signal="SIGINT",
+    healthcheck=Healthcheck(test=("CMD", "true"), interval_ns=5, retries=2),
 )
 
 

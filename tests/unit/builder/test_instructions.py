@@ -11,16 +11,22 @@ from dsec_layers.builder.meanings import (
     Copy,
     Entrypoint,
     Env,
+    Expose,
     From,
+    Health,
     Label,
     Layer,
+    Maintainer,
     Meaning,
     Run,
     Shell,
+    StopSignal,
     User,
+    Volume,
     Workdir,
 )
 from dsec_layers.errors import InvalidInputError
+from dsec_layers.model.runconfig import Healthcheck
 
 
 def meaning_of(text: str) -> Meaning:
@@ -49,6 +55,25 @@ def meaning_of(text: str) -> Meaning:
         ('SHELL ["/bin/bash", "-c"]', Shell(("/bin/bash", "-c"))),
         ('CMD ["a"]', Cmd(Command(("a",), for_shell=False))),
         ("CMD []", Cmd(Command((), for_shell=False))),
+        ("FROM --platform=$X a AS b", From("a", "b", "$X")),
+        ("EXPOSE 80 $P/udp", Expose(("80", "$P/udp"))),
+        ('VOLUME ["/a b", "/c"]', Volume(("/a b", "/c"))),
+        ("VOLUME /a /b", Volume(("/a", "/b"))),
+        ("STOPSIGNAL SIGINT", StopSignal("SIGINT")),
+        ("MAINTAINER A $B", Maintainer("A $B")),
+        ("HEALTHCHECK NONE", Health(Healthcheck(test=("NONE",)))),
+        ("HEALTHCHECK CMD a  b || c", Health(Healthcheck(test=("CMD-SHELL", "a  b || c")))),
+        (
+            'HEALTHCHECK --interval=1m0.5s --timeout=1h --retries=3 --start-period=0s CMD ["a"]',
+            Health(
+                Healthcheck(
+                    test=("CMD", "a"),
+                    interval_ns=60_500_000_000,
+                    timeout_ns=3600 * 10**9,
+                    retries=3,
+                )
+            ),
+        ),
         ("ENTRYPOINT exec a", Entrypoint(Command(("exec a",), for_shell=True))),
     ],
 )
@@ -87,12 +112,9 @@ def test_copy_of_heredocs_and_files() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "EXPOSE 80",
-        "VOLUME /a",
-        "HEALTHCHECK NONE",
-        "STOPSIGNAL 9",
         "ONBUILD RUN a",
-        "MAINTAINER me",
+        "HEALTHCHECK a",
+        "HEALTHCHECK NONE a",
         "COPPY a b",
         "RUN --mount=type=ssh a",
         "RUN --mount=type=disk,target=/a b",
@@ -103,7 +125,7 @@ def test_copy_of_heredocs_and_files() -> None:
         "ADD --keep-git-dir=true a b",
         "ADD --from=a b c",
         "COPY --checksum=sha256:0 a b",
-        "FROM --platform=linux/amd64 base/a",
+        "FROM --mount=a base/a",
         "LAYER base",
         "FROM a b",
         "FROM base/a AS 1",
@@ -137,6 +159,17 @@ def test_what_is_refused_has_name_line_and_hint(line: str) -> None:
         "ARG a='",
         "LABEL",
         "USER",
+        "EXPOSE",
+        "VOLUME",
+        "VOLUME []",
+        'VOLUME [""]',
+        "STOPSIGNAL",
+        "MAINTAINER",
+        "HEALTHCHECK CMD",
+        "HEALTHCHECK --retries=some CMD a",
+        "HEALTHCHECK --interval=5 CMD a",
+        "HEALTHCHECK --timeout=1us CMD a",
+        "HEALTHCHECK --timeout=9999999h CMD a",
         "WORKDIR",
         "COPY --from= a b",
         "RUN --mount=type=cache a",

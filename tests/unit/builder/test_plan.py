@@ -13,7 +13,7 @@ from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.linux.ocispec import DEFAULT_PATH
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind, Reference
-from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.runconfig import Healthcheck, RunConfig
 
 RUNS = {
     "base/b": RunConfig(env={"FROM_BASE": "1", "LANG": "C"}, workdir="/srv", cmd=("low",)),
@@ -187,6 +187,52 @@ def test_an_entrypoint_resets_a_command_from_below_only() -> None:
     assert stage(below).run == RunConfig(entrypoint=("e",))
     same = 'FROM base/plain\nCMD ["c"]\nENTRYPOINT ["e"]\n'
     assert stage(same).run == RunConfig(entrypoint=("e",), cmd=("c",))
+
+
+def test_what_engines_are_told() -> None:
+    plan = stage(
+        "FROM base/plain AS a\nARG P='8 7/udp'\nEXPOSE $P 80-81/TCP\nEXPOSE 8\nVOLUME /v /$P\n"
+        "STOPSIGNAL ${S:-SIGRTMIN+3}\nMAINTAINER A $B\nFROM a\nVOLUME /w\nHEALTHCHECK NONE\n"
+    )
+    assert plan.run == RunConfig(
+        ports=("7/udp", "8/tcp", "80/tcp", "81/tcp"),
+        volumes=("/8 7/udp", "/v", "/w"),
+        stop_signal="SIGRTMIN+3",
+        labels={"org.opencontainers.image.authors": "A $B"},
+        healthcheck=Healthcheck(test=("NONE",)),
+    )
+    assert plan.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        *((f"EXPOSE {port}", "is no port") for port in ("0", "65536", "9-8", "80:80", "1/icmp")),
+        ("VOLUME $NONE", "a path is empty"),
+        ("STOPSIGNAL 0", "is no signal"),
+        ("STOPSIGNAL -9", "is no signal"),
+    ],
+)
+def test_what_no_engine_understands(line: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"L:3: [A-Z]*: .*{message}"):
+        stage(f"FROM base/plain\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    "platform", ["$BUILDPLATFORM", "${TARGETPLATFORM}", "linux/$TARGETARCH", "$BUILDARCH"]
+)
+def test_the_platform_of_this_machine(platform: str) -> None:
+    assert stage(f"FROM --platform={platform} base/plain\n").steps == ()
+
+
+@pytest.mark.parametrize(
+    "platform", ["linux/riscv64", "windows/amd64", "linux", "$NONE", "a/b/c/d"]
+)
+def test_other_platforms_are_refused_where_they_are_needed(platform: str) -> None:
+    text = f"FROM --platform={platform} base/plain AS other\nFROM base/plain\n"
+    assert stage(text).steps == ()
+    with pytest.raises(InvalidInputError, match=r"L:2: FROM: --platform=.* is not this machine's"):
+        stage(text, target="other")
 
 
 def test_shell_holds_for_what_follows() -> None:

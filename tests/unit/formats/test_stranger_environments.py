@@ -16,7 +16,7 @@ from dsec_layers.model.content import Source
 from dsec_layers.model.environment import Environment
 from dsec_layers.model.merge import apply
 from dsec_layers.model.reference import Reference
-from dsec_layers.model.runconfig import RunConfig, merge
+from dsec_layers.model.runconfig import Healthcheck, RunConfig, merge
 from dsec_layers.model.tree import Tree
 from tests.support import stranger, trees
 from tests.support.stranger_parts import Refused, compose
@@ -105,6 +105,13 @@ _runs = st.builds(
     cmd=_commands,
     shell=_commands,
     labels=st.dictionaries(_words, _words),
+    ports=st.lists(_words, max_size=2).map(tuple),
+    volumes=st.lists(_words, max_size=2).map(tuple),
+    stop_signal=st.one_of(st.none(), _words),
+    healthcheck=st.one_of(
+        st.none(),
+        st.builds(Healthcheck, test=st.just(("NONE",)), retries=st.integers(0, 3)),
+    ),
 )
 
 

@@ -1,5 +1,5 @@
 from dsec_layers.model import canonical
-from dsec_layers.model.runconfig import RunConfig, merge
+from dsec_layers.model.runconfig import Healthcheck, RunConfig, merge
 
 
 def test_nothing_merges_to_nothing() -> None:
@@ -29,6 +29,20 @@ def test_a_new_entrypoint_drops_the_lower_command() -> None:
 
 def test_an_empty_command_is_a_wish() -> None:
     assert merge([RunConfig(cmd=("serve",)), RunConfig(cmd=())]).cmd == ()
+
+
+def test_ports_and_volumes_add_up() -> None:
+    low = RunConfig(ports=("9/tcp", "80/tcp"), volumes=("/b",))
+    merged = merge([low, RunConfig(ports=("80/tcp", "1/udp"), volumes=("/a",))])
+    assert (merged.ports, merged.volumes) == (("1/udp", "80/tcp", "9/tcp"), ("/a", "/b"))
+
+
+def test_the_highest_signal_and_health_check_count() -> None:
+    check, none = Healthcheck(test=("CMD", "a")), Healthcheck(test=("NONE",))
+    low = RunConfig(stop_signal="1", healthcheck=check)
+    assert merge([low, RunConfig()]) == low
+    high = RunConfig(stop_signal="2", healthcheck=none)
+    assert merge([low, high]) == high
 
 
 def test_defaults_are_left_out_of_the_canonical_form() -> None:

@@ -9,7 +9,7 @@ import zstandard
 
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.linux.machine import oci_architecture
-from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.model.runconfig import Healthcheck, RunConfig
 from dsec_layers.sources.oci import OciImage, find_image, image_in, read_image
 from tests.support.ocis import CONFIG, INDEX, LAYER, Image, Json, docker_archive, files_archive
 from tests.support.tars import archive, contents, member
@@ -152,7 +152,10 @@ def test_the_run_configuration(tmp_path: Path, image: Image) -> None:
         "Cmd": ["a", "b"],
         "Shell": ["/bin/bash", "-c"],
         "Labels": {"k": "v"},
-        "ExposedPorts": {"80/tcp": {}},
+        "ExposedPorts": {"80/tcp": {}, "53/udp": {}},
+        "Volumes": {"/data": {}},
+        "StopSignal": "SIGINT",
+        "Healthcheck": {"Test": ["CMD", "a"], "Interval": 5, "Retries": 3},
     }
     image.manifests.append(image.image(LAYERS, run=run))
     assert read(tmp_path, image).run == RunConfig(
@@ -163,10 +166,22 @@ def test_the_run_configuration(tmp_path: Path, image: Image) -> None:
         cmd=("a", "b"),
         shell=("/bin/bash", "-c"),
         labels={"k": "v"},
+        ports=("53/udp", "80/tcp"),
+        volumes=("/data",),
+        stop_signal="SIGINT",
+        healthcheck=Healthcheck(test=("CMD", "a"), interval_ns=5, retries=3),
     )
 
 
-@pytest.mark.parametrize("run", [None, {}, {"Env": None, "Cmd": [], "WorkingDir": "", "User": ""}])
+@pytest.mark.parametrize(
+    "run",
+    [
+        None,
+        {},
+        {"Env": None, "Cmd": [], "WorkingDir": "", "User": ""},
+        {"ExposedPorts": None, "Volumes": {}, "StopSignal": "", "Healthcheck": {"Test": []}},
+    ],
+)
 def test_a_configuration_without_wishes(tmp_path: Path, image: Image, run: Json | None) -> None:
     image.manifests.append(image.image(LAYERS, run=run))
     assert read(tmp_path, image).run == RunConfig()
