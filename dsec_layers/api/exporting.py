@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
+from dsec_layers.api import contents
 from dsec_layers.api.filedata import FileData, Place, pieces
-from dsec_layers.api.opened import OpenedLayer, opened
+from dsec_layers.api.opened import OpenedLayer
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.exporting import layertar
@@ -98,11 +99,12 @@ def export(
     total = sum(layer.config.sizes.content_bytes for layer in stack.layers)
     layers: list[Layer] = []
     sockets: set[bytes] = set()
-    with opened(bench, stack.layers) as sources, _files(destination) as files:
-        for source in sources:
+    with contents.opened(bench, stack.layers) as images, _files(destination) as files:
+        for layer, image in zip(stack.layers, images, strict=True):
+            source = OpenedLayer(layer, image)
             archive = _LayerArchive(source, lambda done: progress(done, total))
             blob, diff_id = add_layer(files, archive.write, compression, workers)
-            layers.append(_described(source.layer, blob, diff_id))
+            layers.append(_described(layer, blob, diff_id))
             sockets.update(archive.sockets)
         config = add_config(files, layers, stack.run)
         if is_docker:
@@ -117,7 +119,7 @@ def export(
         digest=manifest.digest if manifest else None,
         layers=tuple(
             ExportedLayer(
-                reference=str(layer),
+                reference=layer.reference or f"{layer.config.kind.value}/{layer.config.name}",
                 digest=layer.descriptor.digest,
                 diff_id=made.diff_id,
                 size_bytes=made.blob.size,
@@ -138,8 +140,7 @@ class _LayerArchive:
         self._progress = progress
 
     def write(self, write: Callable[[bytes], object]) -> None:
-        entries = self._layer.image.walk()
-        self.sockets = write_layer(entries, self._data_of, write, self._progress)
+        self.sockets = write_layer(self._layer.tree, self._data_of, write, self._progress)
 
     def _data_of(self, entry: Entry) -> layertar.FileData:
         place = Place(self._layer, entry)

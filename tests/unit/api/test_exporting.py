@@ -117,6 +117,7 @@ def test_what_an_image_says(bench: Workbench, tmp_path: Path) -> None:
         progress=lambda *each: told.append(each),
     )
     total = sum(len(data) for data in (b"below", b"above", b"t")) + 18_000
+    assert [layer.reference for layer in row.layers] == ["base/b:1", "toolkit/t:1"]
     assert {whole for _, whole in told} == {total} == {sum(done for done, _ in told)}
     (pointer,) = document(tmp_path / "out", "index.json")["manifests"]
     assert pointer["annotations"] == {"org.opencontainers.image.ref.name": "name"}

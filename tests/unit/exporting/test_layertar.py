@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.exporting.layertar import SPARSE_FROM_BYTES, FileData, write_layer
@@ -54,6 +54,7 @@ def test_what_is_written_is_read(drawn: Drawn) -> None:
     assert len(data) % 512 == 0
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(exportable_trees(changes=False))
 def test_another_reader_sees_the_same(drawn: Drawn) -> None:
     tree, contents = drawn
