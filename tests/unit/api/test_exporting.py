@@ -136,6 +136,10 @@ def test_what_an_image_says(bench: Workbench, tmp_path: Path) -> None:
         "Cmd": ["-c", "x"],
         "Shell": ["/bin/sh"],
         "Labels": {"a": "b"},
+        "ExposedPorts": {"80/tcp": {}},
+        "Volumes": {"/data": {}},
+        "StopSignal": "SIGINT",
+        "Healthcheck": {"Test": ["CMD", "true"], "Interval": 5, "Retries": 2},
     }
     digests = [layer.digest for layer in bench.environment(bench.resolve(ENV)).layers]
     assert [each["created_by"] for each in config["history"]] == [
