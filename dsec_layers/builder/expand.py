@@ -1,13 +1,16 @@
 """Variables in a Layerfile: `$x`, `${x}`, `${x:-word}`, quotes and escapes, as in a Dockerfile.
 
-An unset variable is empty. `word` may hold variables itself. Errors are ValueError: only the caller
-knows the line.
+Parts of a value are taken away by `${x#pattern}`, `##`, `%` and `%%`, or replaced by
+`${x/pattern/word}` and `//`. An unset variable is empty. Words and patterns may hold variables;
+what is quoted in a pattern means itself. Errors are ValueError: only the caller knows the line.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+
+from dsec_layers.builder.shellpattern import literal, substitute, trim
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _IN_DOUBLE_QUOTES = '"$'
@@ -33,6 +36,8 @@ class _Expander:
         self.escape = escape
         self.quotes = quotes
         self.position = 0
+        self.in_pattern = False
+        self.ended_by = ""
 
     def whole(self) -> str:
         """Expand all of the text."""
@@ -42,25 +47,40 @@ class _Expander:
             raise ValueError("variables stand in one another too deeply") from None
 
     def _run(self, end: str) -> str:
-        """Expand up to and over the character `end`, or to the end of the text when it is empty."""
+        """Expand up to and over a character of `end`, or to the end of the text when it is empty.
+
+        `ended_by` is the character.
+        """
         result: list[str] = []
         while self.position < len(self.text):
             character = self._next()
-            if character == end:
+            if character in end:
+                self.ended_by = character
                 return "".join(result)
             if character == "$":
                 result.append(self._variable())
             elif character == self.escape:
-                result.append(self._escaped())
-            elif character == "'" and self.quotes:
-                result.append(self._single_quoted())
-            elif character == '"' and self.quotes:
-                result.append(self._double_quoted())
+                result.append(self._meant(self._escaped()))
+            elif character in "'\"" and self.quotes:
+                quoted = self._single_quoted if character == "'" else self._double_quoted
+                result.append(self._meant(quoted()))
             else:
-                result.append(character)
+                result.append(self._meant(character) if character == "\\" else character)
         if end:
-            raise ValueError(f"missing {end!r} in {self.text!r}")
+            raise ValueError(f"missing {end[-1]!r} in {self.text!r}")
         return "".join(result)
+
+    def _meant(self, text: str) -> str:
+        """Text that means itself, also in a pattern."""
+        return literal(text) if self.in_pattern else text
+
+    def _inner(self, end: str, *, in_pattern: bool) -> str:
+        """A word or pattern inside of braces."""
+        before, self.in_pattern = self.in_pattern, in_pattern
+        try:
+            return self._run(end)
+        finally:
+            self.in_pattern = before
 
     def _next(self) -> str:
         """The next character, consumed; empty at the end."""
@@ -112,15 +132,41 @@ class _Expander:
     def _modified(self, name: str) -> str:
         """The rest of `${name...}`."""
         operator = self._next()
-        if operator == "}":
-            return self.variables.get(name, "")
         value = self.variables.get(name)
+        if operator == "}":
+            return value or ""
+        if operator in ("#", "%"):
+            return self._trimmed(value or "", operator)
+        if operator == "/":
+            return self._replaced(value or "")
+        return self._alternative(name, value, operator)
+
+    def _trimmed(self, value: str, operator: str) -> str:
+        longest = self._took(operator)
+        return trim(
+            value, self._inner("}", in_pattern=True), at_end=operator == "%", longest=longest
+        )
+
+    def _replaced(self, value: str) -> str:
+        every = self._took("/")
+        pattern = self._inner("/}", in_pattern=True)
+        word = self._inner("}", in_pattern=False) if self.ended_by == "/" else ""
+        return substitute(value, pattern, word, every=every)
+
+    def _took(self, character: str) -> bool:
+        """Whether the next character is this one, which is then consumed."""
+        taken = self.text.startswith(character, self.position)
+        self.position += taken
+        return taken
+
+    def _alternative(self, name: str, value: str | None, operator: str) -> str:
+        """`${name-word}` and the like, maybe after a colon, to which empty is unset."""
         if operator == ":":
             operator = self._next()
             value = value or None
         if operator == "" or operator not in "-+?":
             raise ValueError(f"unsupported modifier in ${{{name}...}} in {self.text!r}")
-        word = self._run(end="}")
+        word = self._inner("}", in_pattern=False)
         if operator == "+":
             return "" if value is None else word
         if value is None and operator == "?":

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dsec_layers.builder.expand import expand, expand_heredoc
 
 VARIABLES = {"x": "value", "empty": "", "HOME": "/root", "a_1": "one", "y": "$x"}
+VARIABLES |= {"p": "/usr/lib/x.tar.gz", "stars": "**?a", "sep": "/"}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,33 @@ VARIABLES = {"x": "value", "empty": "", "HOME": "/root", "a_1": "one", "y": "$x"
         ("a'b'\"c\"d", "abcd"),
         ('"it\'s"', "it's"),
         ("'say \"hi\"'", 'say "hi"'),
+        ("${p#*/}", "usr/lib/x.tar.gz"),
+        ("${p##*/}", "x.tar.gz"),
+        ("${p%.*}", "/usr/lib/x.tar"),
+        ("${p%%.*}", "/usr/lib/x"),
+        ("${p%/}", "/usr/lib/x.tar.gz"),
+        ("${p#/usr}", "/lib/x.tar.gz"),
+        ("${p#usr}", "/usr/lib/x.tar.gz"),
+        ("${p%.??}", "/usr/lib/x.tar"),
+        ("${p/\\//-}", "-usr/lib/x.tar.gz"),
+        ("${p//\\//-}", "-usr-lib-x.tar.gz"),
+        ("${p//[/]/-}", "/usr/lib/x.tar.gz"),
+        ("${p/.*/}", "/usr/lib/x"),
+        ("${p/lib}", "/usr//x.tar.gz"),
+        ("${p//r/$x}", "/usvalue/lib/x.tavalue.gz"),
+        ("${p/'/'*/a b}", "a b"),
+        ("${p##*$sep}", "x.tar.gz"),
+        ("${p/${unset:-lib}/${x%e}}", "/usr/valu/x.tar.gz"),
+        ("${stars#\\*}", "*?a"),
+        ("${stars//'*'/x}", "xx?a"),
+        ("${stars//\\?/x}", "**xa"),
+        ("${stars##*}", ""),
+        ("${stars#*}", "**?a"),
+        ("${stars//*/x}", "x"),
+        ("${stars///x}", "**?a"),
+        ("${unset#a}${unset%a}${unset/a/b}", ""),
+        ("${empty/a/b}", ""),
+        ('"${p##*/} ${x//a/A}"', "x.tar.gz vAlue"),
         ("$", "$"),
         ("$ x", "$ x"),
         ("$/", "$/"),
