@@ -30,7 +30,8 @@ from dsec_layers.model.reference import Kind, Reference
 class BuildOptions:
     """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
 
-    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id. `host_mirrors` lends RUN steps
+    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id, `contexts` further
+    folders by name. `host_mirrors` lends RUN steps
     this machine's package settings.
     """
 
@@ -44,6 +45,7 @@ class BuildOptions:
     host_mirrors: bool = False
     workers: int | None = None
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    contexts: Mapping[str, Path] = field(default_factory=dict)
 
 
 def build(
@@ -79,6 +81,7 @@ def build(
         no_cache=options.no_cache,
         lend=_lend if options.host_mirrors else lend_nothing,
         secrets=options.secrets,
+        contexts=_contexts(options.contexts),
     )
     with builder.build(request, parents, on_event) as result:
         target = reference or Reference(result.kind, result.name)
@@ -98,6 +101,14 @@ def build(
             workers=options.workers,
             progress=on_bytes,
         )
+
+
+def _contexts(given: Mapping[str, Path]) -> dict[str, Path]:
+    """By name in lower case, as names of stages are compared."""
+    for name, path in given.items():
+        if not path.is_dir():
+            raise NotFoundError(f"the build context {name}={path} is no directory")
+    return {name.lower(): path for name, path in given.items()}
 
 
 def _check_agreement(reference: Reference | None, options: BuildOptions) -> None:

@@ -36,7 +36,7 @@ from dsec_layers.builder.selection import (
 )
 from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.stepmaking import Options
-from dsec_layers.builder.steps import CopyStep, RunStep, Step
+from dsec_layers.builder.steps import CopyStep, RunStep, Step, is_outside
 from dsec_layers.errors import NotFoundError
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
@@ -61,15 +61,16 @@ def build(
     epoch = find_epoch(request)
     layerfile = _read(request.layerfile)
     args = dict(request.args) if epoch is None else {**request.args, EPOCH_VARIABLE: str(epoch)}
-    options = Options(args, epoch, request.kind, request.name, request.target)
+    names = frozenset(request.contexts)
+    options = Options(args, epoch, request.kind, request.name, request.target, names)
     plan = make_plan(layerfile, options, layers.resolve, name=str(request.layerfile))
-    context = Origin(request.context.absolute(), "the context", read_ignore_rules(request))
+    contexts = _contexts(request)
     with contextlib.ExitStack() as stack:
         opened = OpenLayers(layers, stack)
         cache = StepCache(request.home)
         cache.sweep()
         stack.enter_context(cache.in_use())
-        origins = Origins(context, opened, cache)
+        origins = Origins(contexts, opened, cache)
         steps = _Steps(request, epoch, origins, progress, plan, cache)
         for stage in plan.stages:
             steps.carry_out(stage)
@@ -84,6 +85,16 @@ def build(
             inputs=_inputs(request, plan, steps.copied),
             epoch=epoch,
         )
+
+
+def _contexts(request: BuildRequest) -> dict[str | None, Origin]:
+    """The context and those with a name."""
+    rules = read_ignore_rules(request.context, request.layerfile)
+    contexts: dict[str | None, Origin] = {}
+    contexts[None] = Origin(request.context.absolute(), "the context", rules)
+    for name, path in request.contexts.items():
+        contexts[name] = Origin(path.absolute(), f"the context {name}", read_ignore_rules(path))
+    return contexts
 
 
 def _read(path: Path) -> Layerfile:
@@ -165,7 +176,7 @@ class _Steps:
         if isinstance(step, CopyStep):
             found = identify(selected)
             # Who cloned a repository is no input of what is built from it, and must not show in it.
-            self.copied.append(content_digest(found, with_owners=step.origin is not None))
+            self.copied.append(content_digest(found, with_owners=not is_outside(step.origin)))
             content = content_digest(found, with_owners=True)
             if known := expected(step):
                 self.copied.append(known)

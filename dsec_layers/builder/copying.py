@@ -9,7 +9,7 @@ from typing import Final
 
 from dsec_layers.builder.placing import Attributes, place_file, place_tree
 from dsec_layers.builder.selection import Selected
-from dsec_layers.builder.steps import CopyStep, InlineFile
+from dsec_layers.builder.steps import CopyStep, InlineFile, is_outside
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
 from dsec_layers.linux.users import find_user
@@ -54,7 +54,7 @@ def copy_into(
 
 
 def _attributes(root: Path, step: CopyStep, epoch: int | None) -> Attributes:
-    from_outside = step.origin is None
+    from_outside = is_outside(step.origin)
     owner = (0, 0) if from_outside else None
     if step.chown is not None:
         owner = _owner(root, step.chown)

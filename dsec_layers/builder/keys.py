@@ -16,6 +16,7 @@ from dsec_layers.builder.steps import (
     SecretMount,
     StepMount,
     WorkdirStep,
+    is_outside,
 )
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
@@ -53,7 +54,7 @@ def copy_key(step: CopyStep, parent: str, content: str, epoch: int | None) -> st
         destination=step.destination,
         chown=step.chown,
         chmod=step.chmod,
-        keeps_owner=step.origin is not None,
+        keeps_owner=not is_outside(step.origin),
         epoch=epoch,
     )
 

@@ -22,6 +22,7 @@ from dsec_layers.builder.steps import (
     RunStep,
     SecretMount,
     TmpfsMount,
+    is_outside,
 )
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
@@ -32,7 +33,7 @@ _STRICTEST: Final = ("locked", "private", "shared")
 
 @dataclass(slots=True)
 class Inputs:
-    """What the bind mounts of a step show: digests in their order, and what the context gives."""
+    """What the bind mounts of a step show: digests in their order, and what contexts give."""
 
     digests: list[str] = field(default_factory=list)
     selected: dict[int, Selected] = field(default_factory=dict)  # by the number of the mount
@@ -47,14 +48,14 @@ def find_inputs(step: RunStep, origins: Origins) -> Inputs:
     for number, mount in enumerate(step.mounts):
         if not isinstance(mount, BindMount):
             continue
-        if mount.origin is not None and not isinstance(mount.origin, int):
+        if isinstance(mount.origin, ParentLayer):
             found.digests.append(f"{mount.origin.digest} {mount.source}")
             continue
         with contextlib.ExitStack() as stack:
             one = select_one(origins.view(mount.origin, stack), mount.source.strip("/"))
-            owned = mount.origin is not None
+            owned = not is_outside(mount.origin)
             found.digests.append(content_digest(identify([one]), with_owners=owned))
-        if mount.origin is None:
+        if is_outside(mount.origin):
             found.selected[number] = one
     return found
 
@@ -99,7 +100,7 @@ class Mounter:
         self, mount: BindMount, found: Selected | None, folder: Path, stack: contextlib.ExitStack
     ) -> Path:
         """The context is copied: it looks as COPY would leave it, and no command can change it."""
-        if mount.origin is not None:
+        if isinstance(mount.origin, int | ParentLayer):
             return self._part(mount.origin, mount.source, stack)
         if found is None:
             raise RuntimeError(f"nothing was found for {mount}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dsec_layers.builder.execution import mounted
 from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
 from dsec_layers.builder.selection import Origin
 from dsec_layers.builder.stepcache import Result, StepCache
+from dsec_layers.builder.steps import Where
 from dsec_layers.linux import mount
 from dsec_layers.model.digest import Digest
 
@@ -39,11 +41,13 @@ class StageState:
 
 
 class Origins:
-    """`done` are the stages by index, the running one among them."""
+    """`done` are the stages by index, the running one among them. The context None has no name."""
 
-    def __init__(self, context: Origin, opened: OpenLayers, cache: StepCache) -> None:
+    def __init__(
+        self, contexts: Mapping[str | None, Origin], opened: OpenLayers, cache: StepCache
+    ) -> None:
         self.done: dict[int, StageState] = {}
-        self._context = context
+        self._contexts = contexts
         self._opened = opened
         self._cache = cache
 
@@ -56,10 +60,10 @@ class Origins:
         """What decides all that is in a stage or layer."""
         return self.done[origin].identity if isinstance(origin, int) else str(origin.digest)
 
-    def view(self, origin: int | ParentLayer | None, stack: contextlib.ExitStack) -> Origin:
+    def view(self, origin: Where, stack: contextlib.ExitStack) -> Origin:
         """An origin to read from; stages and layers are shown read-only until `stack` ends."""
-        if origin is None:
-            return self._context
+        if origin is None or isinstance(origin, str):
+            return self._contexts[origin]
         # The empty folder below all makes it an overlay, which shows content without its escapes.
         below = stack.enter_context(self._cache.working()).stubs
         view = stack.enter_context(mount.overlay_view([*self._lowers_of(origin), below]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsec_layers.builder.instructions import Statement, interpret
@@ -25,7 +25,7 @@ from dsec_layers.builder.scope import (
 )
 from dsec_layers.builder.stages import Outline, Stage, needed, outline
 from dsec_layers.builder.stepmaking import Options, make_copy_step, make_run_step, make_title
-from dsec_layers.builder.steps import Step, WorkdirStep
+from dsec_layers.builder.steps import Step, Where, WorkdirStep
 from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model.reference import Kind, Reference
@@ -78,7 +78,7 @@ def make_plan(
 
     Raises InvalidInputError, and what `resolve` raises (NotFoundError), with `file:line` in front.
     """
-    parts = outline(interpret(layerfile), name)
+    parts = replace(outline(interpret(layerfile), name), contexts=options.contexts)
     return _Planner(parts, layerfile.escape, options, resolve, name).plan()
 
 
@@ -188,6 +188,12 @@ class _Planner:
 
     def _layer(self, text: str, instruction: Instruction) -> ParentLayer:
         """Resolve a layer once in a build, so that all stages see the same one."""
+        if text.lower() in self.options.contexts:
+            raise InvalidInputError(
+                f"{text!r} is a build context, not a layer to build on",
+                where=instruction.where,
+                hint="start FROM scratch and COPY --from the context",
+            )
         if text not in self.resolved:
             try:
                 self.resolved[text] = self.resolve(Reference.parse(text))
@@ -202,12 +208,12 @@ class _Planner:
                 raise type(error)(message, hint=error.hint) from error
         return self.resolved[text]
 
-    def _origin(
-        self, name: str | None, instruction: Instruction, stage: Stage
-    ) -> int | ParentLayer | None:
-        """What a `from` means; None is the context."""
+    def _origin(self, name: str | None, instruction: Instruction, stage: Stage) -> Where:
+        """What a `from` means."""
         if not name:
             return None
+        if name.lower() in self.options.contexts:
+            return name.lower()
         found = self.parts.find(name, before=stage.index)
         return self._layer(name, instruction) if found is None else found
 

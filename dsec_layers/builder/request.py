@@ -50,7 +50,8 @@ class BuildRequest:
 
     `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
     `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
-    contents by id, for RUN --mount=type=secret.
+    contents by id, for RUN --mount=type=secret. `contexts` are further folders
+    that a `from` can name, in lower case.
     """
 
     layerfile: Path
@@ -64,6 +65,7 @@ class BuildRequest:
     no_cache: bool = False
     lend: Lend = lend_nothing
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    contexts: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,13 @@ def find_epoch(request: BuildRequest) -> int | None:
     return int(text)
 
 
-def read_ignore_rules(request: BuildRequest) -> IgnoreRules:
+def read_ignore_rules(context: Path, layerfile: Path | None = None) -> IgnoreRules:
     """The rules of `<Layerfile>.dockerignore`, else of `.dockerignore` in the context.
 
     Raises InvalidInputError.
     """
-    own = request.layerfile.with_name(request.layerfile.name + ".dockerignore")
-    for path in (own, request.context / ".dockerignore"):
+    own = [layerfile.with_name(layerfile.name + ".dockerignore")] if layerfile else []
+    for path in (*own, context / ".dockerignore"):
         if path.is_file():
             try:
                 return IgnoreRules.parse(path.read_bytes())

@@ -12,10 +12,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.meanings import Mount
 from dsec_layers.builder.scope import Scope
-from dsec_layers.builder.steps import BindMount, CacheMount, SecretMount, StepMount, TmpfsMount
+from dsec_layers.builder.steps import (
+    BindMount,
+    CacheMount,
+    SecretMount,
+    StepMount,
+    TmpfsMount,
+    Where,
+)
 from dsec_layers.errors import InvalidInputError
 
 _ALIASES: Final[Mapping[str, str]] = {
@@ -40,8 +46,6 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})([kmgt]?)b?", re.IGNORECASE)
 _MODE: Final = re.compile(r"0?[0-7]{1,4}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_ID: Final = (1 << 32) - 2
-
-Origin = int | ParentLayer | None
 
 
 def parse_mount(text: str) -> Mount:
@@ -93,23 +97,23 @@ def _check(kind: str, options: Mapping[str, str]) -> None:
         )
 
 
-def make_mount(mount: Mount, scope: Scope, origin: Origin) -> StepMount:
+def make_mount(mount: Mount, scope: Scope, origin: Where) -> StepMount:
     """The mount of a step; `origin` is what its `from` means. Raises ValueError."""
     options = {name: scope.expand(value) for name, value in mount.options.items()}
     return _MAKERS[mount.kind](options, scope, origin)
 
 
-def _bind(options: Mapping[str, str], scope: Scope, origin: Origin) -> BindMount:
+def _bind(options: Mapping[str, str], scope: Scope, origin: Where) -> BindMount:
     target = _target(options, scope)
     return BindMount(target, options.get("source", ""), origin, _writable(options, default=False))
 
 
-def _cache(options: Mapping[str, str], scope: Scope, origin: Origin) -> CacheMount:
+def _cache(options: Mapping[str, str], scope: Scope, origin: Where) -> CacheMount:
     target = _target(options, scope)
     sharing = options.get("sharing", "shared")
     if sharing not in _SHARING:
         raise ValueError(f"--mount: sharing is {sharing!r}, not {_names(_SHARING)}")
-    if origin is None and options.get("source"):
+    if isinstance(origin, str) or (origin is None and options.get("source")):
         raise ValueError("--mount=type=cache takes a source of a stage or layer only: from=...")
     return CacheMount(
         target=target,
@@ -123,12 +127,12 @@ def _cache(options: Mapping[str, str], scope: Scope, origin: Origin) -> CacheMou
     )
 
 
-def _tmpfs(options: Mapping[str, str], scope: Scope, _: Origin) -> TmpfsMount:
+def _tmpfs(options: Mapping[str, str], scope: Scope, _: Where) -> TmpfsMount:
     size = options.get("size")
     return TmpfsMount(_target(options, scope), None if size is None else _bytes(size))
 
 
-def _secret(options: Mapping[str, str], scope: Scope, _: Origin) -> SecretMount:
+def _secret(options: Mapping[str, str], scope: Scope, _: Where) -> SecretMount:
     identifier = options.get("id") or posixpath.basename(options["target"])
     variable = options.get("env")
     if variable is not None and not _VARIABLE.fullmatch(variable):
@@ -143,7 +147,7 @@ def _secret(options: Mapping[str, str], scope: Scope, _: Origin) -> SecretMount:
     return SecretMount(identifier, target, variable, required, mode, _owner(options))
 
 
-_MAKERS: Final[Mapping[str, Callable[[Mapping[str, str], Scope, Origin], StepMount]]] = {
+_MAKERS: Final[Mapping[str, Callable[[Mapping[str, str], Scope, Where], StepMount]]] = {
     "bind": _bind,
     "cache": _cache,
     "tmpfs": _tmpfs,

@@ -23,17 +23,23 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A Layerfile by its parts; `declaration` is its LAYER line."""
+    """A Layerfile by its parts; `declaration` is its LAYER line.
+
+    `contexts` are names that the caller gave to contexts: no stage is found by them.
+    """
 
     declaration: tuple[Instruction, Layer] | None
     arguments: tuple[tuple[Instruction, Arg], ...]
     stages: tuple[Stage, ...]
+    contexts: frozenset[str] = frozenset()
 
     def find(self, name: str, *, before: int) -> int | None:
         """The index of the stage with this name or number among those before `before`.
 
         When a name was given twice, the later stage has it.
         """
+        if name.lower() in self.contexts:
+            return None
         if name.isdecimal():
             return int(name) if int(name) < before else None
         for stage in reversed(self.stages[:before]):

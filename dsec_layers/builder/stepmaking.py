@@ -10,7 +10,6 @@ from typing import Final
 
 from dsec_layers.builder.expand import expand_heredoc
 from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
-from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.meanings import Copy, Run
 from dsec_layers.builder.modes import parse_mode
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
@@ -22,6 +21,7 @@ from dsec_layers.builder.steps import (
     RunStep,
     Script,
     StepMount,
+    Where,
 )
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.sources.remote import Checksum, file_name
@@ -33,13 +33,17 @@ _TITLE_LENGTH: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller decides: build arguments, epoch in seconds, overrides of LAYER, the stage."""
+    """What the caller decides: build arguments, epoch in seconds, overrides of LAYER, the stage.
+
+    `contexts` are the names of further contexts, in lower case.
+    """
 
     args: Mapping[str, str] = field(default_factory=dict)
     epoch: int | None = None
     kind: str | None = None
     name: str | None = None
     target: str | None = None
+    contexts: frozenset[str] = frozenset()
 
 
 def make_run_step(
@@ -69,9 +73,7 @@ def make_run_step(
     )
 
 
-def make_copy_step(
-    instruction: Instruction, copy: Copy, scope: Scope, origin: int | ParentLayer | None
-) -> CopyStep:
+def make_copy_step(instruction: Instruction, copy: Copy, scope: Scope, origin: Where) -> CopyStep:
     """The step of a COPY or ADD. Raises ValueError or InvalidInputError."""
     expanded = scope.expand(copy.destination)
     destination = scope.absolute(expanded)

@@ -14,6 +14,15 @@ from dsec_layers.sources.remote import Checksum
 SCRIPT_DIRECTORY: Final = "/dev/pipes"
 
 
+# A stage by its index, a layer, a named context, or (None) the context.
+Where = int | ParentLayer | str | None
+
+
+def is_outside(where: Where) -> bool:
+    """Whether files come from a context, so that their owners and times are no inputs."""
+    return where is None or isinstance(where, str)
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """An executable file that is there only while its step runs."""
@@ -24,14 +33,14 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """Files of the context (`origin` None), a stage or a layer, seen while the step runs.
+    """Files of a context, a stage or a layer, seen while the step runs.
 
     What is written there is lost; without `writable` nothing can be.
     """
 
     target: str
     source: str
-    origin: int | ParentLayer | None
+    origin: Where
     writable: bool
 
 
@@ -110,7 +119,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """Files from the context (`origin` None), from a stage (its index) or from a layer.
+    """Files from a context, from a stage or from a layer.
 
     `remote` are files to fetch. Archives are unpacked with `extracts`, those that were fetched with
     `extracts_remote`.
@@ -120,7 +129,7 @@ class CopyStep:
 
     where: str
     title: str
-    origin: int | ParentLayer | None
+    origin: Where
     sources: tuple[str, ...]
     inline: tuple[InlineFile, ...]
     destination: str

@@ -18,6 +18,7 @@ from dsec_layers.cli.context import (
 from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.steps import StepPrinter
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
 
@@ -48,6 +49,13 @@ from dsec_layers.model.reference import Kind, Reference
     multiple=True,
     metavar="NAME[=VALUE]",
     help="Set an ARG, or hand ours on.",
+)
+@click.option(
+    "--build-context",
+    "contexts",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A further folder, for COPY --from=NAME and RUN --mount=from=NAME.",
 )
 @click.option(
     "--secret",
@@ -82,6 +90,7 @@ def build(
     name: str | None,
     target: str | None,
     args: tuple[str, ...],
+    contexts: tuple[str, ...],
     secrets: tuple[str, ...],
     epoch_s: int | None,
     no_cache: bool,
@@ -103,6 +112,7 @@ def build(
         host_mirrors=host_mirrors,
         workers=workers,
         secrets=read_secrets(secrets),
+        contexts=_folders(contexts),
     )
     steps = StepPrinter(context.output)
     with meter(context.output, "pack") as shown:
@@ -115,3 +125,16 @@ def build(
             on_bytes=shown.add,
         )
     context.output.result(row, lambda: layer_text(row))
+
+
+def _folders(given: tuple[str, ...]) -> dict[str, Path]:
+    folders: dict[str, Path] = {}
+    for each in given:
+        name, _, path = each.partition("=")
+        if not name or not path or "://" in path:
+            raise InvalidInputError(
+                f"{each!r} is no build context",
+                hint="write --build-context NAME=PATH; a layer is named in the Layerfile itself",
+            )
+        folders[name] = Path(path)
+    return folders

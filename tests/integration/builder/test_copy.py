@@ -314,3 +314,22 @@ def test_the_hint_speaks_of_a_dockerignore_that_is_there(files: Workshop) -> Non
         with pytest.raises(InvalidInputError, match="nothing is not in the context") as caught:
             tree(files, "COPY nothing /x")
         assert caught.value.hint == hint
+
+
+def test_further_contexts_by_name(workshop: Workshop) -> None:
+    other = workshop.folder / "other"
+    other.mkdir()
+    for name in ("f", "left-out"):
+        (other / name).write_text(name)
+        os.chown(other / name, 7, 7)
+    (other / ".dockerignore").write_text("left-out\n")
+    contexts = {"more": other}
+    text = "FROM base/small AS more\nRUN false\nFROM scratch\nCOPY --from=More . /x/\n"
+    built = workshop.build(text, contexts=contexts)
+    assert set(built.files) == {"x/f", "x/.dockerignore"}
+    assert built.entries["x/f"].uid == 0
+    text = "FROM scratch\nCOPY --from=more left-out /\n"
+    with pytest.raises(InvalidInputError, match="left-out is not in the context more"):
+        workshop.build(text, contexts=contexts)
+    with pytest.raises(InvalidInputError, match="'more' is a build context, not a layer"):
+        workshop.build("FROM more\n", contexts=contexts)

@@ -161,3 +161,13 @@ def test_inner_mounts_come_after_outer_ones(workshop: Workshop) -> None:
     assert built.output.split() == ["/m:", "in", "/m/in:"]
     assert built.entries["m2/x"].kind is EntryKind.DIRECTORY
     assert "m" not in built.entries
+
+
+def test_a_bind_of_a_further_context(workshop: Workshop) -> None:
+    other = workshop.folder / "other"
+    other.mkdir()
+    (other / "f").write_text("one")
+    contexts = {"more": other}
+    assert run(workshop, "from=more,target=/m", "cat /m/f", contexts=contexts) == "one"
+    with pytest.raises(InvalidInputError, match="of a stage or layer only"):
+        run(workshop, "type=cache,from=more,target=/m", "true", contexts=contexts)

@@ -42,12 +42,12 @@ def test_an_epoch_that_no_file_can_have_is_refused(tmp_path: Path, epoch: int) -
 
 def test_ignore_rules_are_read(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
-    assert not read_ignore_rules(request(tmp_path)).ignores(b"a")
+    assert not read_ignore_rules(tmp_path / "c", tmp_path / "L").ignores(b"a")
     (tmp_path / "c/.dockerignore").write_text("a\n")
-    assert read_ignore_rules(request(tmp_path)).ignores(b"a")
+    assert read_ignore_rules(tmp_path / "c", tmp_path / "L").ignores(b"a")
     (tmp_path / "L.dockerignore").write_text("b\n")
-    assert not read_ignore_rules(request(tmp_path)).ignores(b"a")
+    assert not read_ignore_rules(tmp_path / "c", tmp_path / "L").ignores(b"a")
     (tmp_path / "L.dockerignore").write_text("[\n")
     with pytest.raises(InvalidInputError, match="malformed pattern") as caught:
-        read_ignore_rules(request(tmp_path))
+        read_ignore_rules(tmp_path / "c", tmp_path / "L")
     assert caught.value.where == str(tmp_path / "L.dockerignore")
