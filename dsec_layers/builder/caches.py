@@ -16,8 +16,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from dsec_layers.builder.kept import Kept, disk_bytes
 from dsec_layers.linux import claim
 from dsec_layers.model.digest import Digest
 
@@ -54,6 +55,30 @@ class Caches:
             else:
                 how = fcntl.LOCK_EX if sharing == "locked" else fcntl.LOCK_SH
                 yield self._held(name, how, fill, stack)
+
+    def kept(self) -> Iterator[Kept]:
+        """All caches, by the names of their folders; the title is the id."""
+        for place in sorted(self._folder.glob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                used_s = place.stat().st_mtime
+                title = unquote(place.name.partition("+")[0])
+                yield Kept("cache", place.name, title, disk_bytes(place), used_s)
+
+    def remove(self, name: str) -> bool:
+        """Remove a cache; False when a step is using it. Raises OSError."""
+        place = self._folder / name
+        with contextlib.ExitStack() as stack:
+            try:
+                fd = stack.enter_context(claim.locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except FileNotFoundError:
+                return True
+            except BlockingIOError:
+                return False
+            if _is_still_there(place, fd):
+                # Away at once, so that whoever waits for it makes another.
+                trash = stack.enter_context(claim.new_folder(self._folder.with_name("work")))
+                place.rename(trash / "removed")
+        return True
 
     def _private(self, name: str, fill: Fill, stack: contextlib.ExitStack) -> Path:
         """The first of the caches `name`, `name+2`, ... that nobody uses."""

@@ -22,12 +22,13 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from dsec_layers.builder.kept import Kept, disk_bytes
 from dsec_layers.errors import CorruptError
 from dsec_layers.linux import claim, container, mount, syscalls
 from dsec_layers.model import canonical
@@ -86,12 +87,44 @@ class StepCache:
         self._folder = folder.absolute()
 
     def find(self, key: str) -> Result | None:
-        """The result of a key, or None."""
+        """The result of a key, or None. The time of its record is that of its last use."""
         record = self._read(self._record(key))
         if record is None:
             return None
         upper = self._folder / "results" / record.result
-        return Result(record.identity, upper) if upper.is_dir() else None
+        if not upper.is_dir():
+            return None
+        with contextlib.suppress(FileNotFoundError):  # it may just have been forgotten
+            os.utime(self._record(key))
+        return Result(record.identity, upper)
+
+    def kept(self) -> Iterator[Kept]:
+        """All results by key, and by their own name those that belong to no key any more."""
+        nameless = {path.name: path for path in self._listed("results", "*")}
+        for path in self._listed("steps", "*.json"):
+            record = self._read(path)
+            upper = nameless.pop(record.result, None) if record else None
+            if record and upper:
+                used_s = path.stat().st_mtime
+                yield Kept("step", path.stem, record.title, disk_bytes(upper), used_s)
+        for name, path in nameless.items():
+            yield Kept("step", name, "", disk_bytes(path), 0)
+
+    def forget(self, keys: Sequence[str]) -> bool:
+        """Let no later build find the results of `keys`, and remove them with all nameless ones.
+
+        False when nothing was removed because a build is running.
+        """
+        for key in keys:
+            self._record(key).unlink(missing_ok=True)
+        results = self._folder / "results"
+        if not results.is_dir():
+            return True
+        with claim.opened(results) as fd:
+            return self._tidy(fd, results)
+
+    def _listed(self, folder: str, pattern: str) -> list[Path]:
+        return sorted((self._folder / folder).glob(pattern))
 
     def publish(
         self, key: str, folder: WorkFolder, *, title: str, reproducible: bool, replace: bool
@@ -129,11 +162,18 @@ class StepCache:
         results = self._folder / "results"
         results.mkdir(parents=True, exist_ok=True)
         with claim.opened(results) as fd:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._remove_nameless(results)
+            self._tidy(fd, results)
             fcntl.flock(fd, fcntl.LOCK_SH)
             yield
+
+    def _tidy(self, fd: int, results: Path) -> bool:
+        """Remove results that no record names, unless a build holds on to them: then False."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._remove_nameless(results)
+        return True
 
     def _remove_nameless(self, results: Path) -> None:
         steps = self._folder / "steps"

@@ -36,6 +36,7 @@ _COMPLETE = "_DSEC_LAYERS_COMPLETE"  # set by the shell that asks for completion
 # only `build` needs.
 _COMMANDS = {
     "build": ("build", "build"),
+    "builder": ("builder", "builder"),
     "cat": ("looking", "cat"),
     "compose": ("making", "compose"),
     "daemon": ("daemon", "daemon"),
