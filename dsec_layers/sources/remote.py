@@ -6,13 +6,14 @@ import email.utils
 import hashlib
 import http.client
 import posixpath
+import string
 import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from dsec_layers.errors import CorruptError, InvalidInputError
 
@@ -84,7 +85,8 @@ def fetch(
     """
     started = clock()
     hasher = hashlib.new(checksum.algorithm if checksum else "sha256")
-    request = urllib.request.Request(url, headers={"User-Agent": _AGENT})  # noqa: S310 # see below
+    plain = quote(url, safe=string.punctuation)  # what is no ASCII, and white space
+    request = urllib.request.Request(plain, headers={"User-Agent": _AGENT})  # noqa: S310 # see below
     try:
         with _opener().open(request, timeout=limits.silence_s) as answer, target.open("xb") as file:
             size = 0
@@ -99,7 +101,7 @@ def fetch(
             if answer.length:  # what is left of the announced length
                 raise CorruptError(f"{url} was cut short: {answer.length} bytes are missing")
             modified = _seconds(answer.headers.get("Last-Modified"))
-    except http.client.HTTPException as error:
+    except (http.client.HTTPException, ValueError) as error:  # what a server says may be malformed
         raise OSError(f"{url}: {type(error).__name__}: {error}") from error
     if checksum is not None and hasher.hexdigest() != checksum.hex:
         raise CorruptError(f"{url} has the checksum {checksum.algorithm}:{hasher.hexdigest()}")

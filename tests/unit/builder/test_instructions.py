@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsec_layers.builder.instructions import interpret
 from dsec_layers.builder.layerfile import parse
@@ -195,3 +199,34 @@ def test_a_misspelt_instruction_gets_a_proposal() -> None:
     with pytest.raises(InvalidInputError) as caught:
         meaning_of("WORKDRI /a")
     assert caught.value.hint == "did you mean WORKDIR?"
+
+
+_words = st.sampled_from(
+    [
+        *("EXPOSE", "HEALTHCHECK", "VOLUME", "ADD", "COPY", "RUN", "FROM", "STOPSIGNAL", "CMD"),
+        *(
+            "--parents",
+            "--exclude=a",
+            "--chmod=u+x",
+            "--mount=type=bind,target=/a",
+            "--interval=1s",
+        ),
+        *(
+            "--platform=$x",
+            "--checksum=",
+            "http://h/a",
+            "\\",
+            '["a"]',
+            "<<E",
+            "\nE\n",
+            "80/tcp",
+            "--",
+        ),
+    ]
+)
+
+
+@given(st.lists(st.one_of(_words, st.text(max_size=5)), max_size=8).map(" ".join))
+def test_any_text_means_something_or_is_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInputError):
+        interpret(parse(text.encode(errors="replace"), name="L"))

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsec_layers.builder.runmounts import make_mount, parse_mount
 from dsec_layers.builder.scope import Scope
 from dsec_layers.builder.steps import BindMount, CacheMount, SecretMount, StepMount, TmpfsMount
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.runconfig import RunConfig
 
 SCOPE = Scope(RunConfig(), RunConfig(workdir="/w"), {"name": "value"})
@@ -58,6 +63,25 @@ def cache(**changes: object) -> CacheMount:
 )
 def test_what_options_mean(text: str, mount: StepMount) -> None:
     assert made(text) == mount
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["type=cache", "type=secret", "type=tmpfs", "target=/a", "id=i", "rw"]),
+            st.builds(
+                "{}={}".format,
+                st.sampled_from(["mode", "uid", "size", "from", "env", "target", "required", "ro"]),
+                st.text(max_size=6),
+            ),
+            st.text(max_size=8),
+        ),
+        max_size=5,
+    ).map(",".join)
+)
+def test_any_options_mean_something_or_are_refused(text: str) -> None:
+    with contextlib.suppress(ValueError, InvalidInputError):
+        made(text)
 
 
 def test_an_origin_is_kept_by_name() -> None:

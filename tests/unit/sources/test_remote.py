@@ -33,6 +33,12 @@ def test_a_file_and_its_time(web: Web, tmp_path: Path) -> None:
     assert [(tmp_path / name).read_bytes() for name in "abc"] == [b"body"] * 3
 
 
+def test_a_name_that_is_not_ascii(web: Web, tmp_path: Path) -> None:
+    web.pages["/%C3%A4%20%41"] = Page(b"body")
+    fetch(f"{web.address}/ä %41", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"body"
+
+
 @pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
 def test_another_checksum(web: Web, tmp_path: Path, algorithm: str) -> None:
     web.pages["/a"] = Page(b"body")
@@ -62,6 +68,8 @@ def test_bounds(web: Web, tmp_path: Path) -> None:
         Page(status=302, headers={"Location": "file:///etc/passwd"}),
         Page(status=302, headers={"Location": "ftp://127.0.0.1/a"}),
         Page(status=302, headers={"Location": "/a"}),
+        Page(status=302, headers={"Location": "http://[/"}),
+        Page(status=302, headers={"Location": "http://host:port/"}),
     ],
 )
 def test_what_cannot_be_fetched(web: Web, tmp_path: Path, page: Page) -> None:
