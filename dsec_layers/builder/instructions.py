@@ -245,10 +245,6 @@ def _shell(given: _Text) -> Shell:
     return Shell(words)
 
 
-def _expose(given: _Text) -> Expose:
-    return Expose(tuple(_single(given, "a port").split()))
-
-
 def _volume(given: _Text) -> Volume:
     words = parse_json_list(given.text)
     paths = tuple(given.text.split()) if words is None else words
@@ -293,7 +289,7 @@ _READERS: Final[Mapping[str, tuple[frozenset[str], Callable[[_Text], Meaning]]]]
     "USER": (_NO_FLAGS, _user),
     "SHELL": (_NO_FLAGS, _shell),
     "CMD": (_NO_FLAGS, lambda given: Cmd(_command(given))),
-    "EXPOSE": (_NO_FLAGS, _expose),
+    "EXPOSE": (_NO_FLAGS, lambda given: Expose(tuple(_single(given, "a port").split()))),
     "VOLUME": (_NO_FLAGS, _volume),
     "STOPSIGNAL": (_NO_FLAGS, lambda given: StopSignal(_single(given, "a signal"))),
     "HEALTHCHECK": (HEALTH_FLAGS, _health),

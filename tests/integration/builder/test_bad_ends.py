@@ -40,8 +40,13 @@ with build(request, FolderLayers({"base/small": FolderLayer(base)}), tell):
 """
 # A number of our own, so that tests at the same time do not see each other's processes.
 SLEEP = f"sleep {1_000_000 + os.getpid()}"
+MOUNTS = (
+    "--mount=type=cache,id=c,target=/c,sharing=locked --mount=type=tmpfs,target=/t "
+    "--mount=target=/context --mount=from=base/small,target=/m,rw"
+)
 ENDLESS = (
-    f"FROM base/small\nRUN echo done > /first\nRUN {SLEEP} & echo > /half; echo running; {SLEEP}\n"
+    "FROM base/small\nRUN echo done > /first\n"
+    f"RUN {MOUNTS} {SLEEP} & echo > /half; echo > /c/x; echo running; {SLEEP}\n"
 )
 
 
