@@ -24,6 +24,7 @@ _SOCKET = "holder.sock"
 _NONCE_BYTES = 16
 _SHORT_LIFE_S = 10.0
 _FIRST_PAUSE_S = 0.25
+_END_TIMEOUT_S = 5.0
 _MOST_PAUSE_S = 5.0  # somebody may wait in the kernel with a lock in his hands
 
 
@@ -56,8 +57,16 @@ def borrow(run: Path) -> Lent | None:
 
 
 def end(run: Path) -> bool:
-    """Have the holder of `run` end; False when there is none."""
-    return _ask(run, b"end") is not None
+    """Have the holder of `run` end, and wait until it is gone; False when there is none."""
+    line = _call(run)
+    if line is None:
+        return False
+    with line, contextlib.suppress(OSError):
+        line.settimeout(_END_TIMEOUT_S)
+        line.sendall(b"end")
+        while line.recv(64):  # its own end breaks the line
+            pass
+    return True
 
 
 def _ask(run: Path, word: bytes) -> str | None:
@@ -110,6 +119,7 @@ def _serve(server: socket.socket, fuse: int, successor: list[str]) -> None:
             word, caller = _answer(server, fuse, nonce)
             if word == b"lend":
                 line, lent_at, due = caller, time.monotonic(), None
+    os._exit(0)  # the caller's line breaks when nothing is left of this process
 
 
 def _answer(server: socket.socket, fuse: int, nonce: bytes) -> tuple[bytes, socket.socket | None]:

@@ -190,7 +190,8 @@ class Cli:
                 stopped = self.run("daemon", "stop", "--force")
                 assert left == []
                 assert stopped.status == 0, stopped
-                assert processes_with(str(self.folder)) == []
+                running = processes_with(str(self.folder))
+                assert running == [], running
         finally:
             for pid in pids_with(str(self.folder)):
                 with contextlib.suppress(ProcessLookupError):

@@ -29,6 +29,7 @@ from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support import trees
 from tests.support.memory_store import MemoryStore
+from tests.support.profiles import fewer
 
 
 def pack(
@@ -121,6 +122,7 @@ def without_digests(tree: Tree) -> list[Entry]:
     return [msgspec.structs.replace(entry, digest=b"") for entry in tree]
 
 
+@fewer
 @given(drawn=trees.trees(), workers=st.integers(1, 3))
 def test_a_layer_is_the_tree_it_was_packed_from(
     drawn: tuple[Tree, trees.Contents], workers: int, folders: Iterator[Path]

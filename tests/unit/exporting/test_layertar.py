@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.exporting.layertar import SPARSE_FROM_BYTES, FileData, write_layer
@@ -18,6 +18,7 @@ from dsec_layers.model.content import Spooled
 from dsec_layers.model.tree import ROOT, Entry, EntryKind, Tree
 from dsec_layers.sources.tar import TarReader
 from tests.support.exports import Drawn, data_in, exportable_trees, without_digests
+from tests.support.profiles import fewer
 from tests.support.tars import contents as contents_of
 from tests.support.tars import read
 from tests.support.trees import Contents
@@ -54,7 +55,7 @@ def test_what_is_written_is_read(drawn: Drawn) -> None:
     assert len(data) % 512 == 0
 
 
-@settings(max_examples=settings().max_examples // 3)
+@fewer
 @given(exportable_trees(changes=False))
 def test_another_reader_sees_the_same(drawn: Drawn) -> None:
     tree, contents = drawn

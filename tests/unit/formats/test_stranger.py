@@ -18,6 +18,7 @@ from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree, sparse_content_hasher
 from tests.support import trees
+from tests.support.profiles import fewer
 from tests.support.stranger_erofs import crc32c
 from tests.support.stranger_parts import Refused, open_chunk, unzstd, walk_pack
 from tests.support.stranger_workshop import Workshop, check_items, check_packs, file, folder
@@ -31,6 +32,7 @@ def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
 
 
+@fewer
 @given(trees.trees())
 def test_any_tree(drawn: tuple[Tree, trees.Contents]) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from dsec_layers.model.content import LocalFile, Source, Spooled
 from dsec_layers.model.merge import apply, apply_sources, fold, fold_sources
 from dsec_layers.model.tree import Entry, EntryKind, Tree
+from tests.support.profiles import fewer
 from tests.support.trees import trees
 
 DIR, FILE, SYMLINK, WHITE = (
@@ -173,11 +174,13 @@ def test_no_whiteout_is_left_in_an_opaque_directory() -> None:
     assert fold(tree(), tree(d(b"", opaque=True), white(b"a"))) == tree(d(b"", opaque=True))
 
 
+@fewer
 @given(whole_trees, diffs, diffs)
 def test_folding_first_or_applying_one_by_one_is_the_same(a: Tree, b: Tree, c: Tree) -> None:
     assert apply(a, fold(b, c)) == apply(apply(a, b), c)
 
 
+@fewer
 @given(diffs, diffs, diffs)
 def test_folding_is_associative_in_effect(a: Tree, b: Tree, c: Tree) -> None:
     assert fold(fold(a, b), c) == fold(a, fold(b, c))
@@ -189,6 +192,7 @@ def test_a_whole_tree_over_nothing_is_itself(a: Tree) -> None:
     assert apply(a, Tree.of([a.entries[0]])) == a
 
 
+@fewer
 @given(whole_trees, diffs)
 def test_the_result_is_whole_and_has_all_that_the_upper_has(a: Tree, b: Tree) -> None:
     merged = apply(a, b).by_path()
@@ -212,6 +216,7 @@ def tree_and_change(draw: st.DrawFn) -> tuple[Tree, Tree]:
     return lower, tree(*(change for change in changes if not change.path.startswith(hidden)))
 
 
+@fewer
 @given(tree_and_change())
 def test_against_the_rules_taken_one_path_at_a_time(drawn: tuple[Tree, Tree]) -> None:
     lower, upper = drawn
