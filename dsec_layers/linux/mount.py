@@ -115,12 +115,6 @@ def _detached_overlay(
         raise _explain(error, "overlay") from error
 
 
-def mount_bind(source: Path, target: Path, *, recursive: bool = False) -> None:
-    """Bind `source` on `target`."""
-    flags = syscalls.MS_BIND | (syscalls.MS_REC if recursive else 0)
-    syscalls.mount(str(source), str(target), None, flags)
-
-
 def mount_tmpfs(target: Path, *, options: str = "mode=0755") -> None:
     """Mount an empty tmpfs on `target`."""
     syscalls.mount("tmpfs", str(target), "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)

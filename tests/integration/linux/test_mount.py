@@ -94,13 +94,6 @@ def test_mount_points_have_their_real_names(tmp_path: Path, name: str) -> None:
     assert mount.mounted_at(folder) is None
 
 
-def test_a_bind_shows_its_source(tmp_path: Path, target: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/file").touch()
-    mount.mount_bind(tmp_path / "source", target)
-    assert (target / "file").exists()
-
-
 def test_a_mount_in_use_is_busy_and_can_be_detached(target: Path) -> None:
     mount.mount_tmpfs(target)
     with (target / "open").open("w"):
