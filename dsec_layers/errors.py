@@ -7,6 +7,12 @@ listed in `docs/errors.md`, which is generated from this file.
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+# What the kernel answers when a disk, or a user's share of it, is full.
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
 
 class DsecError(Exception):
     """Something failed that has no better class."""

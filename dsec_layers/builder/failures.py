@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from dsec_layers.builder.steps import RunStep, Step
-from dsec_layers.errors import BuildError, DsecError, InvalidInputError, NoSpaceError
+from dsec_layers.errors import DISK_FULL, BuildError, DsecError, InvalidInputError, NoSpaceError
 from dsec_layers.linux.container import Finished
 
 _LAST_LINES: Final = 10
 _FULL_BYTES: Final = 1 << 20
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def command_failed(step: RunStep, label: str, finished: Finished, disk: Path) -> BuildError:
@@ -46,7 +44,7 @@ def explained(step: Step, label: str) -> Iterator[None]:
         raise
     except OSError as error:
         message = f"{step.where}: {label} {step.title}: {error}"
-        if error.errno in _NO_SPACE:
+        if error.errno in DISK_FULL:
             raise NoSpaceError(message, hint="free some space and build again") from error
         raise BuildError(message) from error
 

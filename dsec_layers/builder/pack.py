@@ -7,14 +7,13 @@ visible before it is whole. The same source gives the same bytes, however many t
 
 from __future__ import annotations
 
-import errno
 import io
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import blake3
 import zstandard
@@ -27,7 +26,7 @@ from dsec_layers.chunks.packs import KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.erofs.writer import write_image
-from dsec_layers.errors import NoSpaceError
+from dsec_layers.errors import DISK_FULL, NoSpaceError
 from dsec_layers.model import canonical
 from dsec_layers.model.blobs import BlobWriter
 from dsec_layers.model.content import Source
@@ -46,8 +45,6 @@ from dsec_layers.model.manifest import (
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.model.tree import BLOCK_SIZE, EntryKind, Tree
-
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ def pack_layer(
             manifest = _publish(store, pack_blobs, table_part, metadata, config)
             return PackedLayer(manifest, config, tree)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in DISK_FULL:
             raise NoSpaceError(f"no space left for packing in {work_dir}") from error
         raise
 

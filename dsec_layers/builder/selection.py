@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -63,16 +63,11 @@ def select(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
     A pattern with wildcards may match nothing as long as another source is there. Raises
     InvalidInputError for a source that is missing or ignored.
     """
-    selected: list[Selected] = []
-    for pattern in patterns:
-        found = [_select(origin, path) for path in _matches(origin, pattern)]
-        matches = [match for match in found if match is not None]
-        if not matches and not has_wildcard(os.fsencode(pattern)):
-            raise _missing(origin, pattern)
-        selected += matches
-    if patterns and not selected:
-        raise _missing(origin, patterns[0])
-    return selected
+    return _gather(
+        origin,
+        patterns,
+        lambda pattern: (_select(origin, path) for path in _matches(origin, pattern)),
+    )
 
 
 def select_with_parents(origin: Origin, patterns: Sequence[str]) -> list[Selected]:
@@ -81,11 +76,23 @@ def select_with_parents(origin: Origin, patterns: Sequence[str]) -> list[Selecte
     Every match lies in a tree, at its own path; `**` stands for any number of directories. Errors
     are those of `select`.
     """
+
+    def found(pattern: str) -> Iterator[Selected | None]:
+        pivot, _, rest = pattern.rpartition("/./")
+        return (_with_parents(origin, base, rest) for base in _matches(origin, pivot))
+
+    return _gather(origin, patterns, found)
+
+
+def _gather(
+    origin: Origin,
+    patterns: Sequence[str],
+    find: Callable[[str], Iterable[Selected | None]],
+) -> list[Selected]:
+    """What `find` finds for all patterns; one without wildcards must match, and one of all must."""
     selected: list[Selected] = []
     for pattern in patterns:
-        pivot, _, rest = pattern.rpartition("/./")
-        found = [_with_parents(origin, base, rest) for base in _matches(origin, pivot)]
-        matches = [match for match in found if match is not None]
+        matches = [match for match in find(pattern) if match is not None]
         if not matches and not has_wildcard(os.fsencode(pattern)):
             raise _missing(origin, pattern)
         selected += matches

@@ -21,6 +21,7 @@ from dsec_layers import __version__
 from dsec_layers.api.workbench import Workbench, default_home
 from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.errors import (
+    DISK_FULL,
     CapabilityMissingError,
     DsecError,
     InvalidInputError,
@@ -203,7 +204,7 @@ def _usage(error: click.ClickException) -> str | None:
 def _from_os_error(error: OSError) -> DsecError:
     where = f"{error.filename}: " if error.filename else ""
     message = f"{where}{error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         return NoSpaceError(message)
     if error.errno in (errno.EPERM, errno.EACCES):
         return CapabilityMissingError(message, hint="run as root")

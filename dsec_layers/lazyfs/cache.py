@@ -25,7 +25,7 @@ from typing import Final
 
 import xxhash
 
-from dsec_layers.errors import CorruptError
+from dsec_layers.errors import DISK_FULL, CorruptError
 
 TRAILER_BYTES: Final = 8
 _ASIDE: Final = "aside"
@@ -33,7 +33,6 @@ _LOW_WATER: Final = (
     0.95  # an eviction goes down to this part of the limit, so that the next one is far
 )
 _NO_SPACE_STEP_BYTES: Final = 16 << 20
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +107,7 @@ class ChunkCache:
         try:
             self._write(digest, chunk)
         except OSError as error:
-            if error.errno not in _FULL or not self._evict(len(chunk) + _NO_SPACE_STEP_BYTES):
+            if error.errno not in DISK_FULL or not self._evict(len(chunk) + _NO_SPACE_STEP_BYTES):
                 _log.warning("chunk stays uncached: %s", error)
                 return False
             try:

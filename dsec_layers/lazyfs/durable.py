@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dsec_layers.errors import NoSpaceError
+from dsec_layers.errors import DISK_FULL, NoSpaceError
 from dsec_layers.linux import procinfo
 
 _SUFFIX = ".aside"
@@ -50,7 +49,7 @@ def _no_space_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in DISK_FULL:
             raise NoSpaceError(
                 f"no space left to write {path}", hint=f"free some space below {path.parent}"
             ) from error

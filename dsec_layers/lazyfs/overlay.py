@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from dsec_layers.errors import (
+    DISK_FULL,
     BusyError,
     CapabilityMissingError,
     DsecError,
@@ -113,7 +114,7 @@ def _check_writable(record: Record) -> None:
 
 
 def _explained(error: OSError, record: Record) -> DsecError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         return NoSpaceError(f"no space left to mount {record.target}: {error}")
     if error.errno == errno.EINVAL and record.upper:
         return CapabilityMissingError(

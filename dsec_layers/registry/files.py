@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dsec_layers.errors import DsecError, NoSpaceError, StoreError
+from dsec_layers.errors import DISK_FULL, DsecError, NoSpaceError, StoreError
 
 TEMPORARY_PREFIX: Final = "tmp-"
 PIECE_BYTES: Final = 1 << 20
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CANNOT_SYNC = (
     errno.EINVAL,
@@ -26,7 +25,7 @@ _CANNOT_SYNC = (
 def explain(error: OSError, doing: str) -> DsecError:
     """The error of this project for an OSError met while `doing`: NoSpaceError or StoreError."""
     text = f"{doing}: {error.strerror or error}"
-    if error.errno in _NO_SPACE:
+    if error.errno in DISK_FULL:
         return NoSpaceError(
             text,
             hint="free some space, or set the store elsewhere; what was begun has been removed",

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from dsec_layers.errors import NoSpaceError
+from dsec_layers.errors import DISK_FULL, NoSpaceError
 from dsec_layers.model.content import Spooled
 
 _PIECE: Final = 1 << 17
 _BUFFER: Final = 1 << 20
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL: Final = (*DISK_FULL, errno.EFBIG)
 
 
 class Spool:
