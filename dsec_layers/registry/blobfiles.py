@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
+from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.registry import files, marker
 from dsec_layers.registry.handles import Handle, HandleCache
+from dsec_layers.registry.naming import GENERIC_TYPE, blob_name
 
-GENERIC_TYPE: Final = "application/octet-stream"
 RENEW_AFTER_S: Final = 3600
 
 
@@ -31,7 +31,6 @@ class BlobFiles:
         self.root = root
         self.url = f"{scheme}://{quote(str(root))}"
         self._may_move = scheme == "dir"
-        self._packs, self._others = f"{root}/packs/", f"{root}/blobs/"
         self._handles = HandleCache()
 
     def close(self) -> None:
@@ -110,8 +109,8 @@ class BlobFiles:
 
     def blobs(self) -> Iterator[Descriptor]:
         """All blobs, packs first; the media type is that of a pack or the generic one."""
-        for media_type, folder in ((PACK_TYPE, self._packs), (GENERIC_TYPE, self._others)):
-            for path in _scan(Path(folder)):
+        for media_type, folder in ((PACK_TYPE, "packs"), (GENERIC_TYPE, "blobs")):
+            for path in _scan(self.root / folder):
                 with contextlib.suppress(FileNotFoundError):
                     yield Descriptor(media_type, f"sha256:{path.name}", path.stat().st_size)
 
@@ -131,11 +130,7 @@ class BlobFiles:
                 raise self._missing(blob) from None
 
     def _path(self, blob: Descriptor) -> str:
-        digest = blob.parsed_digest
-        if digest.algorithm != "sha256":
-            raise InvalidInputError(f"blobs are named by sha256, not {blob.digest}")
-        folder = self._packs if blob.media_type == PACK_TYPE else self._others
-        return f"{folder}{digest.hex[:2]}/{digest.hex}"
+        return f"{self.root}/{blob_name(blob)}"
 
     def _missing(self, blob: Descriptor) -> NotFoundError:
         marker.check(self.root, self.url)

@@ -19,8 +19,7 @@ from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import files, lease
-
-MAX_COMPONENT_BYTES = 255
+from dsec_layers.registry.naming import reference_name
 
 
 class ReferenceFiles:
@@ -39,7 +38,7 @@ class ReferenceFiles:
                 data = path.read_bytes()
             except FileNotFoundError:
                 return None
-        return _decode(data, path)
+        return decode_target(data, str(path))
 
     def write(
         self, reference: Reference, target: Descriptor, expected: Descriptor | bool | None
@@ -57,7 +56,7 @@ class ReferenceFiles:
             os.fsync(fd)
             with lease.hold(path.with_suffix(".lock"), self._root, self._timing) as held:
                 if not isinstance(expected, bool):
-                    _check_guard(reference, expected, self.read(reference))
+                    check_guard(reference, expected, self.read(reference))
                 held.check()
                 temporary.replace(path)
                 files.sync_directory(path.parent)
@@ -93,21 +92,13 @@ class ReferenceFiles:
                     yield Reference(kind, name, entry[1 : -len(".json")])
 
     def _path(self, reference: Reference) -> Path:
-        if not reference.tag:
-            raise InvalidInputError(
-                f"{reference} has no tag", hint="name a tag, as in base/debian:12"
-            )
-        Reference.parse(str(reference))  # nothing but a well-formed name may become a path
-        if max(map(len, reference.name.split("/"))) > MAX_COMPONENT_BYTES:
-            raise InvalidInputError(
-                f"a part of {reference.name!r} is longer than {MAX_COMPONENT_BYTES} characters"
-            )
-        return self._folder / reference.kind.value / reference.name / f"@{reference.tag}.json"
+        return self._folder / reference_name(reference)
 
 
-def _check_guard(
+def check_guard(
     reference: Reference, expected: Descriptor | None, found: Descriptor | None
 ) -> None:
+    """Raise ConflictError unless `found` stands in a tag as `expected`; None is no tag."""
     wanted = expected.digest if expected else None
     stands = found.digest if found else None
     if wanted != stands:
@@ -117,12 +108,13 @@ def _check_guard(
         )
 
 
-def _decode(data: bytes, path: Path) -> Descriptor:
-    descriptor = canonical.decode(data, Descriptor, what=f"reference {path}")
+def decode_target(data: bytes, where: str) -> Descriptor:
+    """The descriptor in the file of a tag. Raises CorruptError, which says `where` it is."""
+    descriptor = canonical.decode(data, Descriptor, what=f"reference {where}")
     try:
         Digest.parse(descriptor.digest)
     except InvalidInputError as error:
-        raise CorruptError(f"reference {path} is malformed: {error}") from error
+        raise CorruptError(f"reference {where} is malformed: {error}") from error
     return descriptor
 
 
