@@ -184,6 +184,21 @@ class ShapedStore:
         self.line.request()
         yield from self.store.tags(kind)
 
+    def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
+        """One request."""
+        self.line.request()
+        yield from self.store.referrers(subject)
+
+    def attach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """One request."""
+        self.line.request()
+        self.store.attach(subject, referrer)
+
+    def detach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """One request."""
+        self.line.request()
+        self.store.detach(subject, referrer)
+
     def _carried(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             self.line.carry(len(piece))

@@ -93,3 +93,12 @@ class BusyError(DsecError):
     """A mount, layer or lock is in use."""
 
     exit_code = 12
+
+
+class SignatureError(DsecError):
+    """A signature that was asked for is missing or wrong, or a key cannot be used.
+
+    What was to be mounted, fetched or built on has not been touched.
+    """
+
+    exit_code = 13

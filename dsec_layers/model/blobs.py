@@ -88,7 +88,30 @@ class References(Protocol):
         ...
 
 
-class Store(BlobReader, BlobWriter, References, Protocol):
+class Referrers(Protocol):
+    """What is attached to manifests and indexes, such as signatures; see `model.attachment`."""
+
+    def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
+        """The manifests attached to `subject`, by digest; only its digest counts.
+
+        One that is listed may have been removed since. Raises CorruptError or StoreError.
+        """
+        ...
+
+    def attach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """Let `referrer`, a manifest that is in the store, be found from `subject`, durably.
+
+        Not an error when it is attached already, or when the store lacks `subject`. Raises
+        NotFoundError when it lacks `referrer`, NoSpaceError or StoreError.
+        """
+        ...
+
+    def detach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """Undo `attach`; no blob is removed. Not an error when it is not attached."""
+        ...
+
+
+class Store(BlobReader, BlobWriter, References, Referrers, Protocol):
     """A whole store. `url` names it, e.g. `dir:///path` or `threefs:///path`."""
 
     @property

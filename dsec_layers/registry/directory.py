@@ -6,6 +6,8 @@
       blobs/<hh>/<64 hex>        manifests, configs, EROFS metadata, chunk tables
       refs/<kind>/<name>/@<tag>.json
                                  references (see `references`)
+      referrers/<hh>/<64 hex>/<64 hex>.json
+                                 what is attached to a manifest (see `referrers`)
       .../tmp-<pid>-<random>     being written; stale ones are removed by `remove_stale`
 
 Blobs are named by their sha256, `<hh>` being its first two digits. Packs, blobs and references have
@@ -27,12 +29,13 @@ from pathlib import Path
 from typing import Final
 
 from dsec_layers.errors import NotFoundError
-from dsec_layers.model.environment import ENVIRONMENT_ARTIFACT
-from dsec_layers.model.manifest import LAYER_ARTIFACT, OCI_INDEX, OCI_MANIFEST, Descriptor
+from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import files, lease, marker
 from dsec_layers.registry.blobfiles import BlobFiles
+from dsec_layers.registry.naming import manifest_at
 from dsec_layers.registry.references import ReferenceFiles
+from dsec_layers.registry.referrers import ReferrerFiles
 
 STALE_AFTER_S: Final = 24 * 3600
 
@@ -45,6 +48,7 @@ class DirectoryStore(BlobFiles):
     ) -> None:
         super().__init__(root, scheme)
         self._references = ReferenceFiles(root / "refs", root, timing)
+        self._referrers = ReferrerFiles(root / "referrers", root)
 
     @classmethod
     def open(cls, root: Path, *, scheme: str = "dir", create: bool = False) -> DirectoryStore:
@@ -96,6 +100,20 @@ class DirectoryStore(BlobFiles):
         """See `References.tags`."""
         return self._references.list(kind)
 
+    def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
+        """See `Referrers.referrers`."""
+        return self._referrers.list(subject)
+
+    def attach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """See `Referrers.attach`."""
+        if not self.has(referrer):
+            raise NotFoundError(f"cannot attach {referrer.digest}: it is not in {self.url}")
+        self._referrers.add(subject, referrer)
+
+    def detach(self, subject: Descriptor, referrer: Descriptor) -> None:
+        """See `Referrers.detach`."""
+        self._referrers.remove(subject, referrer)
+
     def remove_stale(self, older_than_s: float = STALE_AFTER_S) -> int:
         """Remove the files of writers that died, and return how many there were."""
         removed = 0
@@ -110,13 +128,8 @@ class DirectoryStore(BlobFiles):
         return removed
 
     def _find_manifest(self, reference: Reference) -> Descriptor:
-        media_type, artifact = (
-            (OCI_INDEX, ENVIRONMENT_ARTIFACT)
-            if reference.kind is Kind.ENV
-            else (OCI_MANIFEST, LAYER_ARTIFACT)
-        )
-        size = self._stat(Descriptor(media_type, str(reference.digest), 0)).st_size
-        return Descriptor(media_type, str(reference.digest), size, artifact_type=artifact)
+        manifest = manifest_at(reference, 0)
+        return manifest_at(reference, self._stat(manifest).st_size)
 
 
 def _is_older(path: Path, limit: float) -> bool:

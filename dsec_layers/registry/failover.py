@@ -41,6 +41,15 @@ class Failover:
         """See `References.resolve`."""
         return self._first(lambda store: store.resolve(reference))
 
+    def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
+        """See `Referrers.referrers`. Those of all stores, each once, store by store."""
+        seen: set[str] = set()
+        for store in self._stores:
+            for referrer in store.referrers(subject):
+                if referrer.digest not in seen:
+                    seen.add(referrer.digest)
+                    yield referrer
+
     def _first(self, ask: Callable[[Store], T]) -> T:
         answers = []
         for store in self._stores:

@@ -1,8 +1,9 @@
 """Copies layers and environments between stores, moving only what is missing.
 
 Blobs go first, many at once, in the order packs, tables, metadata, configs; when all are there the
-manifests follow, then the index of an environment, then the tag. So an interrupted copy leaves
-nothing visible, and the next one skips the blobs that have arrived.
+manifests follow, then the index of an environment, then what is attached to them (signatures), then
+the tag. So an interrupted copy leaves nothing visible, and the next one skips the blobs that have
+arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsec_layers.errors import DsecError
-from dsec_layers.model.blobs import BlobReader, Store
+from dsec_layers.model.attachment import Attachment
+from dsec_layers.model.blobs import Store
 from dsec_layers.model.manifest import (
     CONFIG_TYPE,
     METADATA_TYPE,
@@ -26,6 +28,7 @@ from dsec_layers.model.manifest import (
 )
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import layers
+from dsec_layers.registry.attachments import attachments
 
 DEFAULT_WORKERS: Final = 8
 _PUSH_ORDER: Final = (PACK_TYPE, TABLE_TYPE, METADATA_TYPE, CONFIG_TYPE)
@@ -56,6 +59,7 @@ class Published:
 
 
 Event = Planned | Moved | Published
+_Attached = tuple[Descriptor, Attachment]
 Progress = Callable[[Event], None]
 
 
@@ -79,17 +83,22 @@ def copy(
     workers: int = DEFAULT_WORKERS,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy a layer, or an environment with its layers, and tag it at the destination.
+    """Copy a layer, or an environment with its layers, and what is attached to any of them.
 
-    It is tagged `name` (default: `reference`), guarded by `expected` as in `References.tag`; a name
-    without a tag tags nothing. `metadata_only` leaves out the packs: what a lazy mount needs.
+    At the destination it is tagged `name` (default: `reference`), guarded by `expected` as in
+    `References.tag`; a name without a tag tags nothing. `metadata_only` leaves out the packs: what
+    a lazy mount needs.
     `progress` is called from several threads, never at once. Digests are checked on arrival.
     Raises NotFoundError, CorruptError, StoreError, NoSpaceError or ConflictError.
     """
     progress = progress or _ignore
     target = source.resolve(reference)
     with _Mover(source, destination, workers, progress) as mover:
-        moved, skipped = mover.move(mover.stages(target, metadata_only=metadata_only))
+        attached = mover.attached(target)
+        stages = mover.stages(target, metadata_only=metadata_only)
+        moved, skipped = mover.move([*stages, *_attached_stages(attached)])
+    for referrer, attachment in attached:
+        destination.attach(attachment.subject, referrer)
     name = name or reference
     if name.tag:
         destination.tag(Reference(name.kind, name.name, name.tag), target, expected=expected)
@@ -100,9 +109,7 @@ def copy(
 class _Mover:
     """Moves blobs with a pool of threads; each holds one piece of one blob in memory."""
 
-    def __init__(
-        self, source: BlobReader, destination: Store, workers: int, progress: Progress
-    ) -> None:
+    def __init__(self, source: Store, destination: Store, workers: int, progress: Progress) -> None:
         self._source = source
         self._destination = destination
         self._progress = progress
@@ -130,6 +137,13 @@ class _Mover:
         ordered = sorted(blobs.values(), key=lambda blob: _PUSH_ORDER.index(blob.media_type))
         index = [target] if target.media_type == OCI_INDEX else []
         return [ordered, list(manifests), index]
+
+    def attached(self, target: Descriptor) -> list[_Attached]:
+        """What is attached to a layer, or to an environment and its layers."""
+        manifests = layers.layer_descriptors(self._source, target)
+        subjects = {each.digest: each for each in (target, *manifests)}.values()
+        found = self._pool.map(lambda each: list(attachments(self._source, each)), subjects)
+        return [each for some in found for each in some]
 
     def move(self, stages: Sequence[Sequence[Descriptor]]) -> tuple[int, int]:
         """Move what the destination lacks; return the bytes moved and the bytes skipped.
@@ -162,6 +176,11 @@ class _Mover:
             with self._lock:
                 self._progress(Moved(len(piece)))
             yield piece
+
+
+def _attached_stages(attached: Sequence[_Attached]) -> list[list[Descriptor]]:
+    blobs = {blob.digest: blob for _, attachment in attached for blob in attachment.blobs}
+    return [list(blobs.values()), [referrer for referrer, _ in attached]]
 
 
 def _ignore(_: Event) -> None:
