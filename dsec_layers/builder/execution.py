@@ -13,7 +13,7 @@ from dsec_layers.builder.request import Lend, Shown
 from dsec_layers.builder.selection import Selected
 from dsec_layers.builder.stepcache import WorkFolder, unmount
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
-from dsec_layers.linux import container, inroot, mount, mountpoints
+from dsec_layers.linux import cancelling, container, inroot, mount, mountpoints
 from dsec_layers.linux.ocispec import Bind, Command
 from dsec_layers.linux.users import find_user
 from dsec_layers.model.escaping import ESCAPED_PREFIX, OVERLAY_PREFIX
@@ -64,7 +64,9 @@ def run(
             network="none" if step.network == "none" else "host",
             binds=binds,
         )
-        return container.run(command, folder.spool, on_output=on_output)
+        return container.run(
+            command, folder.spool, on_output=on_output, cancelled=cancelling.event()
+        )
 
 
 def copy(

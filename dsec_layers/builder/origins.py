@@ -3,52 +3,88 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.builder.execution import mounted
 from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
+from dsec_layers.builder.plan import StagePlan
 from dsec_layers.builder.selection import Origin
 from dsec_layers.builder.stepcache import Result, StepCache
 from dsec_layers.builder.steps import Where
 from dsec_layers.linux import mount
 from dsec_layers.model.digest import Digest
 
+_NOTHING = "scratch"
+
 
 class OpenLayers:
-    """The layers a build stands on, each mounted when it is first needed."""
+    """The layers a build stands on, each mounted when it is first needed; for any thread."""
 
     def __init__(self, provider: LayerProvider, stack: contextlib.ExitStack) -> None:
         self._provider = provider
         self._stack = stack
         self._opened: dict[Digest, OpenLayer] = {}
+        self._lock = threading.Lock()
 
     def open(self, layer: ParentLayer) -> OpenLayer:
         """The mounted layer, until the build ends."""
-        if layer.digest not in self._opened:
-            self._opened[layer.digest] = self._stack.enter_context(self._provider.open(layer))
-        return self._opened[layer.digest]
+        with self._lock:
+            if layer.digest not in self._opened:
+                self._opened[layer.digest] = self._stack.enter_context(self._provider.open(layer))
+            return self._opened[layer.digest]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StageState:
     """A stage so far: the results of its steps, oldest first, over a layer or nothing."""
 
     layer: ParentLayer | None
-    identity: str
-    results: list[Result] = field(default_factory=list)
+    results: tuple[Result, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What decides all that is in it."""
+        if self.results:
+            return self.results[-1].identity
+        return str(self.layer.digest) if self.layer else _NOTHING
+
+
+class Stages:
+    """The stages of a plan and the results that their steps have had, from any thread."""
+
+    def __init__(self, plans: Sequence[StagePlan]) -> None:
+        self._plans = {plan.index: plan for plan in plans}
+        self._results: dict[int, tuple[Result, ...]] = {plan.index: () for plan in plans}
+
+    def add(self, stage: int, result: Result) -> None:
+        """The next step of a stage is done; there is never another thread in the same stage."""
+        self._results[stage] = (*self._results[stage], result)
+
+    def state(self, stage: int) -> StageState:
+        """A stage with what it continues, which must be done."""
+        plan = self._plans[stage]
+        if not isinstance(plan.parent, int):
+            return StageState(plan.parent, self._results[stage])
+        below = self.state(plan.parent)
+        return StageState(below.layer, below.results + self._results[stage])
 
 
 class Origins:
-    """`done` are the stages by index, the running one among them. The context None has no name."""
+    """Gives views of contexts (None has no name), of stages that are done, and of layers."""
 
     def __init__(
-        self, contexts: Mapping[str | None, Origin], opened: OpenLayers, cache: StepCache
+        self,
+        contexts: Mapping[str | None, Origin],
+        opened: OpenLayers,
+        stages: Stages,
+        cache: StepCache,
     ) -> None:
-        self.done: dict[int, StageState] = {}
         self._contexts = contexts
         self._opened = opened
+        self._stages = stages
         self._cache = cache
 
     def lowers(self, stage: StageState) -> list[Path]:
@@ -58,7 +94,9 @@ class Origins:
 
     def identity(self, origin: int | ParentLayer) -> str:
         """What decides all that is in a stage or layer."""
-        return self.done[origin].identity if isinstance(origin, int) else str(origin.digest)
+        if isinstance(origin, int):
+            return self._stages.state(origin).identity
+        return str(origin.digest)
 
     def view(self, origin: Where, stack: contextlib.ExitStack) -> Origin:
         """An origin to read from; stages and layers are shown read-only until `stack` ends."""
@@ -80,5 +118,5 @@ class Origins:
 
     def _lowers_of(self, origin: int | ParentLayer) -> list[Path]:
         if isinstance(origin, int):
-            return self.lowers(self.done[origin])
+            return self.lowers(self._stages.state(origin))
         return list(self._opened.open(origin).lowers)

@@ -17,7 +17,7 @@ from typing import Final
 
 from dsec_layers.builder.modes import Mode, apply_mode
 from dsec_layers.errors import BusyError, InvalidInputError
-from dsec_layers.linux import inroot
+from dsec_layers.linux import cancelling, inroot
 from dsec_layers.model.content import Content, Source, Spooled
 from dsec_layers.model.tree import Entry, EntryKind
 
@@ -111,6 +111,7 @@ class _Placer:
 
     def put(self, entry: Entry, place: Path, content: Content | None) -> None:
         """Place anything but a directory."""
+        cancelling.check()
         _clear(place)
         first = self.links.get(entry.link_group) if entry.link_group else None
         if first is not None:
@@ -197,6 +198,7 @@ def _copy_content(content: Content, entry: Entry, place: Path) -> None:
 def _copy_run(source: int, offset: int, length: int, target: int) -> None:
     end = offset + length
     while offset < end:
+        cancelling.check()
         count = os.sendfile(target, source, offset, min(end - offset, _PIECE_BYTES))
         if count == 0:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,11 @@ def lend_nothing(_rootfs: Path, _folder: Path) -> Lent:
     return Lent()
 
 
+def default_jobs() -> int:
+    """How many steps are done at once: one a core, and two at least."""
+    return max(2, len(os.sched_getaffinity(0)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
     """A build. `home` is the folder of the step cache, on a disk file system.
@@ -51,7 +57,7 @@ class BuildRequest:
     `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
     `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
     contents by id, for RUN --mount=type=secret. `contexts` are further folders
-    that a `from` can name, in lower case.
+    that a `from` can name, in lower case. At most `jobs` steps are done at once.
     """
 
     layerfile: Path
@@ -63,6 +69,7 @@ class BuildRequest:
     target: str | None = None
     epoch: int | None = None
     no_cache: bool = False
+    jobs: int = field(default_factory=default_jobs)
     lend: Lend = lend_nothing
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)

@@ -18,6 +18,7 @@ import blake3
 
 from dsec_layers.chunks.constants import MIB
 from dsec_layers.errors import CorruptError
+from dsec_layers.linux import cancelling
 from dsec_layers.model.content import Content, LocalFile, Spooled
 from dsec_layers.model.tree import BLOCK_SIZE, sparse_content_hasher
 
@@ -97,6 +98,7 @@ def read_whole(content: Content, size: int) -> bytes:
 
 def hash_content(content: Content, size: int) -> bytes:
     """The content digest, in bounded memory. Raises CorruptError when the length differs."""
+    cancelling.check()
     if size <= READ_WHOLE_BYTES:
         return scan_bytes(read_whole(content, size)).digest
     with ContentReader(content, size) as reader:
@@ -161,6 +163,7 @@ class ContentReader:
     def _pieces(self, runs: Iterable[Run]) -> Iterator[tuple[int, bytes]]:
         for start, length in runs:
             for offset in range(start, start + length, PIECE_BYTES):
+                cancelling.check()
                 yield offset, self._read(offset, min(PIECE_BYTES, start + length - offset))
 
     def _regions(self) -> Iterator[Run]:

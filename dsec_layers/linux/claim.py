@@ -10,10 +10,14 @@ import fcntl
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dsec_layers.linux import cancelling
+
 Discard = Callable[[Path], None]
+_POLL_S = 0.02
 
 
 def remove(folder: Path) -> None:
@@ -33,10 +37,25 @@ def opened(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def locked(folder: Path, how: int) -> Iterator[int]:
-    """`opened`, with a lock as for flock(2). Raises OSError (BlockingIOError with LOCK_NB)."""
+    """`opened`, with a lock as for flock(2). Raises OSError (BlockingIOError with LOCK_NB).
+
+    Waiting for it ends with InterruptedError when the work of this thread is stopped.
+    """
     with opened(folder) as fd:
-        fcntl.flock(fd, how)
+        _lock(fd, how)
         yield fd
+
+
+def _lock(fd: int, how: int) -> None:
+    if how & fcntl.LOCK_NB or cancelling.event() is None:
+        fcntl.flock(fd, how)
+        return
+    while True:  # no signal ends a wait of the kernel in a thread that is not the main one
+        cancelling.check()
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            return
+        time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager

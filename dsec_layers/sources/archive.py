@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dsec_layers.errors import CorruptError, InvalidInputError
+from dsec_layers.linux import cancelling
 from dsec_layers.model.content import Source
 from dsec_layers.sources.compression import Readable, plain
 from dsec_layers.sources.spool import Spool
@@ -53,6 +54,7 @@ def read_tar(
     builder = TreeBuilder(name=name, lower=lower)
     with Spool(spool_dir) as spool:
         for member in reader:
+            cancelling.check()
             if oci and builder.add_marker(member.name):
                 continue
             is_file = member.kind is MemberKind.FILE

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from dsec_layers.errors import CorruptError, InvalidInputError
+from dsec_layers.linux import cancelling
 
 _AGENT: Final = "dsec-layers"
 _PIECE: Final = 1 << 18
@@ -91,6 +92,7 @@ def fetch(
         with _opener().open(request, timeout=limits.silence_s) as answer, target.open("xb") as file:
             size = 0
             while piece := answer.read1(_PIECE):
+                cancelling.check()
                 size += len(piece)
                 if size > limits.size_bytes:
                     raise InvalidInputError(f"{url} has more than {limits.size_bytes} bytes")

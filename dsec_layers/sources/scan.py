@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from dsec_layers.errors import BusyError, CapabilityMissingError, InvalidInputError, NotFoundError
+from dsec_layers.linux import cancelling
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 
@@ -99,6 +100,7 @@ def _walk(root: bytes, exclude: frozenset[bytes], one_file_system: bool) -> Iter
     while pending:
         parent, place = pending.pop()
         with os.scandir(place) as listing:
+            cancelling.check()
             for item in listing:
                 path = parent + item.name
                 if path in exclude:
