@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
-from dsec_layers.registry import files, marker
+from dsec_layers.registry import checked, files, marker
 from dsec_layers.registry.handles import Handle, HandleCache
 from dsec_layers.registry.naming import GENERIC_TYPE, blob_name
 
@@ -55,9 +55,7 @@ class BlobFiles:
 
     def read(self, blob: Descriptor, offset: int = 0, length: int | None = None) -> bytes:
         """See `BlobReader.read`."""
-        wanted = blob.size - offset if length is None else length
-        if offset < 0 or wanted < 0 or offset + wanted > blob.size:
-            raise CorruptError(f"{blob.digest} has {blob.size} bytes, asked: {offset}+{wanted}")
+        wanted = checked.wanted_length(blob, offset, length)
         path = self._path(blob)
         try:
             with self._open(blob, path) as handle:
@@ -69,7 +67,7 @@ class BlobFiles:
             self._handles.drop(path)
             raise CorruptError(f"blob {blob.digest} ends early in {path}")
         if wanted == blob.size:
-            _check_digest(blob, hashlib.sha256(data).hexdigest(), path)
+            checked.check_digest(blob, hashlib.sha256(data).hexdigest(), path)
         return data
 
     def stream(self, blob: Descriptor) -> Iterator[bytes]:
@@ -81,7 +79,7 @@ class BlobFiles:
                 piece = handle.read(offset, min(files.PIECE_BYTES, blob.size - offset))
                 hasher.update(piece)
                 yield piece
-        _check_digest(blob, hasher.hexdigest(), path)
+        checked.check_digest(blob, hasher.hexdigest(), path)
 
     def put(
         self, blob: Descriptor, source: Path | bytes | Iterator[bytes], *, consume: bool = False
@@ -115,11 +113,17 @@ class BlobFiles:
                     yield Descriptor(media_type, f"sha256:{path.name}", path.stat().st_size)
 
     def renewed(self, blob: Descriptor) -> float:
-        """Seconds since the epoch when the blob was last put or asked for.
-
-        Raises NotFoundError or StoreError.
-        """
+        """See `Collectable.renewed`."""
         return self._stat(blob).st_mtime
+
+    def renew(self, blob: Descriptor) -> None:
+        """See `Collectable.renew`."""
+        path = self._path(blob)
+        with files.explained(f"cannot renew {path}"):
+            try:
+                os.utime(path)
+            except FileNotFoundError:
+                raise self._missing(blob) from None
 
     def _stat(self, blob: Descriptor) -> os.stat_result:
         path = Path(self._path(blob))
@@ -181,25 +185,22 @@ class BlobFiles:
         return True
 
 
-def _write_checked(fd: int, blob: Descriptor, source: Path | bytes | Iterator[bytes]) -> None:
-    """Write and sync `source`. Raises CorruptError when its size or digest is not the blob's."""
-    pieces = files.read_pieces(source) if isinstance(source, Path) else source
-    hasher, size = hashlib.sha256(), 0
-    for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
-        size += len(piece)
-        if size > blob.size:
-            break
-        hasher.update(piece)
-        files.write_all(fd, piece)
-    if size != blob.size:
-        raise CorruptError(f"blob {blob.digest} has {blob.size} bytes, its source at least {size}")
-    _check_digest(blob, hasher.hexdigest(), "its source")
+def _write_checked(fd: int, blob: Descriptor, source: checked.Source) -> None:
+    """Write and sync `source`. Raises CorruptError when its size or digest is not the blob's.
+
+    A cluster file system wants few large writes, one after the other: small pieces are gathered.
+    """
+    gathered = bytearray()
+    for piece in checked.pieces(blob, source):
+        if not gathered and len(piece) >= files.PIECE_BYTES:
+            files.write_all(fd, piece)
+            continue
+        gathered += piece
+        if len(gathered) >= files.PIECE_BYTES:
+            files.write_all(fd, gathered)
+            gathered.clear()
+    files.write_all(fd, gathered)
     os.fsync(fd)
-
-
-def _check_digest(blob: Descriptor, hexdigest: str, where: str) -> None:
-    if blob.digest != f"sha256:{hexdigest}":
-        raise CorruptError(f"blob {blob.digest} is corrupt: {where} has sha256:{hexdigest}")
 
 
 def _scan(folder: Path) -> Iterator[Path]:

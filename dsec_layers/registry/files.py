@@ -95,7 +95,7 @@ def aside(directory: Path, root: Path) -> Iterator[tuple[int, Path]]:
         path.unlink(missing_ok=True)
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data`. Raises OSError."""
     view = memoryview(data)
     while view:

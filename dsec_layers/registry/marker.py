@@ -23,7 +23,7 @@ class _Marker(msgspec.Struct, frozen=True):
 def create(root: Path) -> None:
     """Mark the existing directory `root` as a store. Raises OSError."""
     with files.aside(root, root) as (fd, temporary):
-        files.write_all(fd, canonical.encode(_Marker(LAYOUT)))
+        files.write_all(fd, encoded())
         os.fsync(fd)
         files.link_if_absent(temporary, root / MARKER)
     files.sync_directory(root)
@@ -40,7 +40,17 @@ def check(root: Path, url: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             hint = "check the spelling and the mount; a push makes a new store"
             raise StoreError(f"there is no store at {url}", hint=hint) from None
-    layout = canonical.decode(data, _Marker, what=str(root / MARKER)).layout
+    check_layout(data, url)
+
+
+def encoded() -> bytes:
+    """What the file says."""
+    return canonical.encode(_Marker(LAYOUT))
+
+
+def check_layout(data: bytes, url: str) -> None:
+    """Raise StoreError unless the file that says `data` is of a layout that this program knows."""
+    layout = canonical.decode(data, _Marker, what=f"{MARKER} of {url}").layout
     if layout != LAYOUT:
         hint = "use a newer version of this program"
         raise StoreError(f"{url} has layout {layout}, this version knows {LAYOUT}", hint=hint)
