@@ -1,0 +1,262 @@
+"""Requests to one registry: signed in, retried with bounds, timed, redirected without credentials.
+
+The session and the exchange of one request come from `oras`. Its retries, which can last for two
+minutes and cannot be told otherwise, are left out, and what is sent is always short enough to be
+sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import requests
+import urllib3
+from oras.provider import Registry  # type: ignore[import-untyped]
+
+from dsec_layers import __version__
+from dsec_layers.errors import StoreError
+from dsec_layers.registry.oci import answers, credentials
+from dsec_layers.registry.oci.endpoint import Endpoint
+from dsec_layers.registry.oci.signin import RefusedError, SignedCall, SignIn
+
+CONNECT_S: Final = 10.0
+SILENCE_S: Final = 60.0
+_CONNECTIONS: Final = 32
+_MAX_HOPS: Final = 5
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_BUSY: Final = (429, 500, 502, 503, 504)
+# What a signed URL says when its time is over: the registry is asked for another one.
+_EXPIRED: Final = (400, 401, 403, 410)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a request is sent, and how long is waited between: about `first_s`, then twice...
+
+    What the registry asks for with Retry-After is obeyed when it is no more than `most_s`.
+    """
+
+    attempts: int = 6
+    first_s: float = 0.25
+    most_s: float = 60.0
+    wait: Callable[[float], None] = time.sleep
+
+    def pause_s(self, number: int, asked_s: float | None = None) -> float:
+        """The wait after the attempt `number`, scattered, never shorter than asked for."""
+        usual = min(self.first_s * 2**number, self.most_s) * random.uniform(0.5, 1.5)  # noqa: S311
+        return usual if asked_s is None else asked_s + random.uniform(0, self.first_s)  # noqa: S311
+
+
+class _Session(requests.Session):
+    """One pool of connections, safe for many threads: no cookies, no .netrc, always timed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.auth = lambda request: request  # else .netrc would take the place of our header
+        self.headers["User-Agent"] = f"dsec-layers/{__version__}"
+        self.headers["Accept-Encoding"] = "identity"
+        adapter = requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS)
+        self.mount("https://", adapter)
+        self.mount("http://", adapter)
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        options.setdefault("timeout", (CONNECT_S, SILENCE_S))
+        return super().request(*args, **{**options, "allow_redirects": False})
+
+
+class Client:
+    """Speaks to `endpoint`. Safe for many threads. `repository` only helps to find credentials."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        repository: str = "",
+        patience: Patience = Patience(),
+        find: Callable[[], credentials.Credentials | None] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.patience = patience
+        self._registry = Registry(
+            hostname=endpoint.address, insecure=endpoint.plain_http, tls_verify=endpoint.verify
+        )
+        policy = self._registry.session.cookies.get_policy()  # none are taken
+        self._registry.session.close()
+        self._registry.session = _Session()
+        self._registry.session.cookies.set_policy(policy)
+        find = find or (lambda: credentials.find(endpoint.host, repository))
+        self._sign_in = SignIn(endpoint, self._registry.session, find)
+
+    def close(self) -> None:
+        """Close the connections. The client stays usable."""
+        self._registry.session.close()
+
+    @contextlib.contextmanager
+    def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str,
+        doing: str,
+        expected: Collection[int] = (200,),
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        again: bool = True,
+    ) -> Iterator[requests.Response]:
+        """Send a request and give its answer, whose body is not read yet.
+
+        `path` begins behind the host, or is a whole URL, which gets no credentials when it leads to
+        another one. `scope` is what tokens are asked for; `doing` stands in errors. Without `again`
+        it is sent once. Raises NotFoundError, NoSpaceError or StoreError when the status is not
+        `expected`.
+        """
+        url = urljoin(self.endpoint.origin, path)
+        call = _Call(method, url, scope, doing, expected, dict(headers or {}), data)
+        response = self._patiently(call, again)
+        try:
+            if response.status_code not in expected:
+                raise answers.failure(response, doing)
+            yield response
+        finally:
+            answers.finish(response)
+
+    def _patiently(self, call: _Call, again: bool) -> requests.Response:
+        attempts = self.patience.attempts if again else 1
+        for number in range(attempts):
+            asked_s = None
+            try:
+                response = self._follow(call)
+            except requests.exceptions.SSLError as error:
+                raise self._no_tls(call, error) from error
+            except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+                reason: Exception = StoreError(
+                    f"{call.doing}: cannot reach {self.endpoint.address}: {_cause(error)}"
+                )
+            else:
+                if not self._may_pass(call, response):
+                    return response
+                asked_s = answers.retry_after_s(response)
+                reason = answers.failure(response, call.doing)
+                answers.finish(response)
+            if asked_s is not None and asked_s > self.patience.most_s:
+                raise StoreError(f"{reason}; it asks to wait {asked_s:.0f} s") from reason
+            if number + 1 < attempts:
+                self.patience.wait(self.patience.pause_s(number, asked_s))
+        raise reason
+
+    def _may_pass(self, call: _Call, response: requests.Response) -> bool:
+        """Whether the same request can give another answer soon."""
+        status = response.status_code
+        if status in call.expected:
+            return False
+        return status in _BUSY or (status in _EXPIRED and not self._is_ours(response.url))
+
+    def _follow(self, call: _Call) -> requests.Response:
+        """Send a request, to where it is redirected too; another host never sees who we are."""
+        url = call.url
+        for _ in range(_MAX_HOPS):
+            response = self._send(call, url)
+            location = response.headers.get("Location")
+            if response.status_code not in _REDIRECTS or not location:
+                return response
+            if call.method not in ("GET", "HEAD"):
+                return response
+            url = urljoin(url, location)
+            answers.finish(response)
+            wanted = ("http", "https") if self.endpoint.plain_http else ("https",)
+            if urlsplit(url).scheme not in wanted:
+                raise StoreError(f"{call.doing}: {self.endpoint.address} redirects to {_bare(url)}")
+        raise StoreError(f"{call.doing}: {self.endpoint.address} redirects without end")
+
+    def _send(self, call: _Call, url: str) -> requests.Response:
+        session = self._registry.session
+        if not self._is_ours(url):
+            sent: requests.Response = session.request(
+                call.method,
+                url,
+                headers=call.headers,
+                data=call.data,
+                stream=True,
+                verify=self.endpoint.verify,
+            )
+            return sent
+        bound = copy.copy(self._registry)
+        bound.auth = SignedCall(self._sign_in, call.scope)
+        headers = {**call.headers, **self._sign_in.header(call.scope)}
+        try:
+            answer: requests.Response = _exchange(
+                bound, url, call.method, call.data, headers, stream=True
+            )
+        except RefusedError as error:
+            return error.response
+        return answer
+
+    def _is_ours(self, url: str | None) -> bool:
+        return _origin(url or "") == _origin(self.endpoint.origin)
+
+    def _no_tls(self, call: _Call, error: Exception) -> Exception:
+        return StoreError(
+            f"{call.doing}: no trusted connection to {self.endpoint.address}: {_cause(error)}",
+            hint="name its authority (?ca=FILE, or `ca` in registries.toml, or $SSL_CERT_FILE); "
+            "a registry without TLS is oci+http://, or has `plain_http = true` in registries.toml",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    url: str
+    scope: str
+    doing: str
+    expected: Collection[int]
+    headers: dict[str, str]
+    data: bytes | None
+
+
+# What `oras` does for one request, without the retries around it.
+_exchange: Final = Registry.do_request.__wrapped__
+
+
+def pull_scope(repository: str) -> str:
+    """What a token must allow to read a repository."""
+    return f"repository:{repository}:pull"
+
+
+def push_scope(repository: str, source: str = "") -> str:
+    """What a token must allow to write to a repository, with what is mounted from `source`."""
+    scope = f"repository:{repository}:pull,push"
+    return f"{scope} {pull_scope(source)}" if source else scope
+
+
+def delete_scope(repository: str) -> str:
+    """What a token must allow to remove something from a repository."""
+    return f"repository:{repository}:delete,pull,push"
+
+
+CATALOG_SCOPE: Final = "registry:catalog:*"
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", port
+
+
+def _bare(url: str) -> str:
+    """A URL without its query, which may hold a signature."""
+    return url.partition("?")[0]
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, without the names of classes and addresses around it."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return str(error) or type(error).__name__

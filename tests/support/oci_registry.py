@@ -1,0 +1,89 @@
+"""The registry of the tests: docker-registry on a free port of the loopback interface."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CONFIG = """\
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage:
+  filesystem: {{rootdirectory: {data}}}
+  delete: {{enabled: {delete}}}
+http: {{addr: "127.0.0.1:{port}"}}
+{more}
+"""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A running registry: its address, its configuration and where it keeps everything."""
+
+    address: str
+    config: Path
+    data: Path
+
+    @property
+    def url(self) -> str:
+        """A store in it."""
+        return f"oci+http://{self.address}/team/layers"
+
+    def collect(self, *options: str) -> None:
+        """Run its own garbage collection."""
+        command = ["docker-registry", "garbage-collect", *options, str(self.config)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def stored_bytes(self) -> int:
+        """What all blobs take, each of which the registry keeps once."""
+        return sum(path.stat().st_size for path in self.data.rglob("blobs/*/*/*/data"))
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, delete: bool = True, more: str = "") -> Iterator[Registry]:
+    """A registry until the context ends. `more` is further configuration in YAML."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    config, data = folder / "config.yml", folder / "data"
+    allowed = str(delete).lower()
+    config.write_text(_CONFIG.format(data=data, delete=allowed, port=port, more=more))
+    with server(["docker-registry", "serve", str(config)], port, folder / "log"):
+        yield Registry(f"127.0.0.1:{port}", config, data)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(command: list[str], port: int, log: Path) -> Iterator[None]:
+    """A program that answers on `port`, until the context ends."""
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as child:
+        try:
+            _await(port, child, log)
+            yield
+        finally:
+            child.terminate()
+            child.wait(20)
+
+
+def _await(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(400):
+        assert child.poll() is None, log.read_text()
+        with contextlib.suppress(OSError):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            connection.close()
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no answer on port {port}: {log.read_text()}")
