@@ -26,7 +26,7 @@ def compose(
 
     Reads manifests and configs, and the metadata only when there is `on_report`: it is told what
     may be wrong before anything is written, and what it raises ends all. Raises InvalidInputError,
-    NotFoundError, CorruptError.
+    NotFoundError, SignatureError, CorruptError.
     """
     if reference.kind is not Kind.ENV:
         raise InvalidInputError(f"{reference} is not an environment", hint="name it env/...")
@@ -59,7 +59,7 @@ def _ordered(bench: Workbench, parts: Sequence[Reference]) -> _Ordered:
     """The layers of `parts`, lowest first."""
     if any(part.kind is Kind.ENV for part in parts):
         raise InvalidInputError("an environment is composed of layers, not of environments")
-    found = [(part, bench.layer(bench.resolve(part))) for part in parts]
+    found = [(part, bench.layer(bench.trusted(part))) for part in parts]
     for part, layer in found:
         if layer.config.kind is not part.kind:
             raise InvalidInputError(

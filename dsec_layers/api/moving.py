@@ -46,25 +46,27 @@ def pull(
 ) -> Moved:
     """Copy to the local store from the one at `url`, or the first of the workbench's that has it.
 
-    `metadata_only` leaves out the packs. Raises as `push`.
+    `metadata_only` leaves out the packs. Raises as `push`, and SignatureError before anything is
+    fetched that the workbench does not trust.
     """
     stores: tuple[Store, ...] = (open_store(url),) if url else bench.remotes
     if not stores:
         raise InvalidInputError("no store to pull from", hint="name one: pull REFERENCE URL")
-    source = _first_with(reference, stores)
+    source, wanted = _first_with(bench, reference, stores)
     copied = transfer.copy(
-        reference, source, bench.local, metadata_only=metadata_only, progress=progress
+        wanted, source, bench.local, metadata_only=metadata_only, progress=progress
     )
     return _moved(reference, source.url, copied)
 
 
-def _first_with(reference: Reference, stores: tuple[Store, ...]) -> Store:
+def _first_with(
+    bench: Workbench, reference: Reference, stores: tuple[Store, ...]
+) -> tuple[Store, Reference]:
     for store in stores:
         try:
-            store.resolve(reference)
+            return store, bench.admitted(reference, store)
         except NotFoundError:
             continue
-        return store
     raise NotFoundError(f"there is no {reference} in {', '.join(store.url for store in stores)}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -19,6 +20,9 @@ from dsec_layers.registry.directory import DirectoryStore
 from dsec_layers.registry.failover import Failover
 from dsec_layers.registry.local import Home
 from dsec_layers.registry.urls import open_store
+
+if TYPE_CHECKING:  # cryptography is loaded only when a signature is asked for
+    from dsec_layers.api.trust import Trust
 
 
 def default_home() -> Path:
@@ -42,12 +46,14 @@ class Stack:
 class Workbench:
     """The state below `root` (DSEC_HOME), and the URLs of stores to read from after the local one.
 
-    Nothing is opened or made before it is needed.
+    Nothing is opened or made before it is needed. With `trust`, what its keys have not signed is
+    neither stacked nor composed nor pulled.
     """
 
-    def __init__(self, root: Path, stores: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, stores: Sequence[str] = (), trust: Trust | None = None) -> None:
         self.home = Home(root)
         self.stores = tuple(stores)
+        self.trust = trust
 
     @classmethod
     def default(cls, stores: Sequence[str] = ()) -> Workbench:
@@ -69,6 +75,10 @@ class Workbench:
         """Reads blobs from the local store first, then from the others."""
         return Failover((self.local, *self.remotes))
 
+    def store(self, url: str | None) -> Store:
+        """The store at `url`, or the local one. Raises InvalidInputError or StoreError."""
+        return open_store(url) if url else self.local
+
     def resolve(self, reference: Reference) -> Descriptor:
         """The manifest or index that `reference` names; its documents are local afterwards.
 
@@ -78,20 +88,32 @@ class Workbench:
         try:
             return self.local.resolve(reference)
         except NotFoundError as error:
-            missing = error
-        from dsec_layers.registry import transfer  # not needed for what is here: a faster start
+            return self._fetch(reference, error, trusted=False)
 
-        for store in self.remotes:
-            try:
-                copied = transfer.copy(reference, store, self.local, metadata_only=True)
-            except NotFoundError:
-                continue
-            return copied.target
-        raise NotFoundError(
-            f"there is no {reference} here"
-            + (f" nor in {', '.join(self.stores)}" if self.stores else ""),
-            hint="`dsec-layers ls` lists what is here; --store URL adds a store to look in",
-        ) from missing
+    def trusted(self, reference: Reference) -> Descriptor:
+        """As `resolve`; raises SignatureError for what `trust` does not accept, and fetches none.
+
+        A signature may be in another store than what it signs.
+        """
+        if self.trust is None:
+            return self.resolve(reference)
+        try:
+            descriptor = self.local.resolve(reference)
+        except NotFoundError as error:
+            return self._fetch(reference, error, trusted=True)
+        self.trust.check(self.reader, reference, descriptor)
+        return descriptor
+
+    def admitted(self, reference: Reference, store: Store) -> Reference:
+        """`reference` bound to what it is in `store` now, if that is trusted.
+
+        Raises NotFoundError, SignatureError, CorruptError or StoreError.
+        """
+        target = store.resolve(reference)
+        if self.trust is None:
+            return reference
+        self.trust.check(store, reference, target)
+        return reference.pinned(target.parsed_digest)
 
     def by_digest(self, digest: str) -> Descriptor:
         """The manifest of the layer with this digest. Raises as `resolve`."""
@@ -117,9 +139,10 @@ class Workbench:
         """All layers that `reference` stands for.
 
         An environment's are listed in it; a workspace or toolkit stands on the base that it was
-        built on. Raises NotFoundError, CorruptError or StoreError.
+        built on; a signature covers them all, by their digests. Raises NotFoundError,
+        SignatureError, CorruptError or StoreError.
         """
-        descriptor = self.resolve(reference)
+        descriptor = self.trusted(reference)
         if descriptor.media_type == OCI_INDEX:
             environment = self.environment(descriptor)
             layers = tuple(self.layer(layer) for layer in environment.layers)
@@ -138,6 +161,21 @@ class Workbench:
                         f"the data of {layer} is not in the local store",
                         hint="name the store that has it with --store URL, or pull it first",
                     )
+
+    def _fetch(self, reference: Reference, missing: NotFoundError, *, trusted: bool) -> Descriptor:
+        from dsec_layers.registry import transfer  # not needed for what is here: a faster start
+
+        for store in self.remotes:
+            try:
+                wanted = self.admitted(reference, store) if trusted else reference
+                return transfer.copy(wanted, store, self.local, metadata_only=True).target
+            except NotFoundError:
+                continue
+        raise NotFoundError(
+            f"there is no {reference} here"
+            + (f" nor in {', '.join(self.stores)}" if self.stores else ""),
+            hint="`dsec-layers ls` lists what is here; --store URL adds a store to look in",
+        ) from missing
 
     def _with_bases(self, descriptor: Descriptor) -> tuple[MountLayer, ...]:
         """A base holds a whole tree; the others hold what they add to the layer they name."""

@@ -17,6 +17,7 @@ from dsec_layers.cli.context import (
 )
 from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.cli.steps import StepPrinter
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
@@ -79,6 +80,7 @@ from dsec_layers.model.reference import Kind, Reference
     help="Lend RUN steps this machine's package settings (apt, pip, npm, CA, proxies).",
 )
 @click.option("--workers", type=click.IntRange(1), help="Threads that compress.  [default: cores]")
+@signature_options
 @json_option
 @pass_context
 def build(

@@ -10,6 +10,7 @@ from dsec_layers.api.checks.finding import Finding, Severity
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import layer_text, printable, table
 from dsec_layers.cli.progress import meter
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
@@ -57,6 +58,7 @@ _MAX_NOTES = 20
 @click.option("--check", is_flag=True, help="Only report what may be wrong; make nothing.")
 @click.option("--deep", is_flag=True, help="With --check: read what metadata does not tell.")
 @click.option("--strict", is_flag=True, help="Fail when the report has errors.")
+@signature_options
 @json_option
 @pass_context
 def compose(

@@ -16,6 +16,7 @@ from dsec_layers.cli.context import (
     pass_context,
 )
 from dsec_layers.cli.output import table
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux.ocispec import Bind
 from dsec_layers.model.reference import Reference
@@ -30,6 +31,7 @@ from dsec_layers.model.reference import Reference
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep changes in this directory.",
 )
+@signature_options
 @json_option
 @pass_context
 def mount(
@@ -134,6 +136,7 @@ class _RunCommand(click.Command):
 )
 @click.option("--interactive", "-i", is_flag=True, help="Give the command our standard input.")
 @click.option("--tty", "-t", is_flag=True, help="Give the command a terminal.")
+@signature_options
 @json_option
 @pass_context
 def run(

@@ -8,6 +8,7 @@ from dsec_layers.api import moving
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import size
 from dsec_layers.cli.progress import meter
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.model.reference import Reference
 
 
@@ -36,6 +37,7 @@ def push(context: Context, reference: Reference, url: str) -> None:
 @click.argument("reference", type=ReferenceType())
 @click.argument("url", required=False)
 @click.option("--metadata-only", is_flag=True, help="Leave the data there, to be read lazily.")
+@signature_options
 @json_option
 @pass_context
 def pull(context: Context, reference: Reference, url: str | None, metadata_only: bool) -> None:

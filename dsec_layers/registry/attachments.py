@@ -33,7 +33,18 @@ def attachments(
         if not referrer.artifact_type.startswith(ARTIFACT_PREFIX):
             continue
         with contextlib.suppress(NotFoundError):
-            yield referrer, _load(store, referrer, subject)
+            yield referrer, load(store, referrer, subject)
+
+
+def load(store: BlobReader, referrer: Descriptor, subject: Descriptor) -> Attachment:
+    """The attachment `referrer`, found from `subject`. Raises as `attachments`, NotFoundError."""
+    if referrer.media_type != OCI_MANIFEST or referrer.size > MAX_DOCUMENT_BYTES:
+        raise CorruptError(f"{referrer.digest}, attached to {subject.digest}, is no attachment")
+    attachment = Attachment.decode(store.read(referrer))
+    if attachment.subject.digest != subject.digest:
+        about = attachment.subject.digest
+        raise CorruptError(f"{referrer.digest} is attached to {subject.digest} but about {about}")
+    return attachment
 
 
 def publish(store: Store, attachment: Attachment, *data: bytes) -> Descriptor:
@@ -48,13 +59,3 @@ def publish(store: Store, attachment: Attachment, *data: bytes) -> Descriptor:
     store.put(descriptor, attachment.encode())
     store.attach(attachment.subject, descriptor)
     return descriptor
-
-
-def _load(store: BlobReader, referrer: Descriptor, subject: Descriptor) -> Attachment:
-    if referrer.media_type != OCI_MANIFEST or referrer.size > MAX_DOCUMENT_BYTES:
-        raise CorruptError(f"{referrer.digest}, attached to {subject.digest}, is no attachment")
-    attachment = Attachment.decode(store.read(referrer))
-    if attachment.subject.digest != subject.digest:
-        about = attachment.subject.digest
-        raise CorruptError(f"{referrer.digest} is attached to {subject.digest} but about {about}")
-    return attachment
