@@ -1,4 +1,8 @@
-"""What a build tells while it runs. Steps are numbered from 1 to `total` over all stages."""
+"""What a build tells while it runs.
+
+Steps are numbered from 1 to `total` in the order of the Layerfile, over all stages. Several may run
+at once, so events of different steps can follow one another in any order.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,13 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepCached:
-    """The step that began was carried out before, on the same inputs."""
+    """The step that began was carried out before, on the same inputs.
+
+    `store` is the URL of the cache store that gave the result, empty when it was here.
+    """
 
     number: int
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +47,12 @@ class StepDone:
     seconds: float
 
 
-BuildEvent = StepStarted | StepCached | StepOutput | StepDone
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the build goes on without, such as a cache store that does not answer."""
+
+    message: str
+
+
+BuildEvent = StepStarted | StepCached | StepOutput | StepDone | Note
 Progress = Callable[[BuildEvent], None]

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dsec_layers.builder.events import StepCached, StepDone, StepOutput, StepStarted
+from dsec_layers.api.rows import LayerRow
+from dsec_layers.builder.events import Note, StepCached, StepDone, StepOutput, StepStarted
 from dsec_layers.cli.output import Output
 from dsec_layers.cli.progress import Meter, meter
-from dsec_layers.cli.steps import StepPrinter
+from dsec_layers.cli.steps import StepPrinter, steps_shown
 from dsec_layers.registry.transfer import Moved, Planned
 
 Captured = pytest.CaptureFixture[str]
@@ -115,16 +116,90 @@ def test_steps_as_text(capsys: Captured) -> None:
     show(StepStarted(2, 2, "COPY a b", "Layerfile:4"))
     show(StepCached(2))
     assert capsys.readouterr().err.splitlines() == [
-        "[1/2] RUN make",
-        "  one",
-        "  two",
-        "  three �",
-        "  100%",
-        "  done",
-        "  done in 1.2 s",
-        "[2/2] COPY a b",
-        "  cached",
+        "step 1/2 RUN make",
+        "1/2 | one",
+        "1/2 | two",
+        "1/2 | three �",
+        "1/2 | 100%",
+        "1/2 | done",
+        "step 1/2 done in 1.2 s",
+        "step 2/2 COPY a b",
+        "step 2/2 cached",
     ]
+
+
+def test_steps_side_by_side_are_told_apart(capsys: Captured) -> None:
+    show = StepPrinter(Output()).show
+    show(StepStarted(1, 3, "RUN a", "Layerfile:3"))
+    show(StepStarted(2, 3, "RUN b", "Layerfile:5"))
+    show(StepOutput(1, b"half "))
+    show(StepOutput(2, b"two\n"))
+    show(StepOutput(1, b"one\n"))
+    show(StepDone(2, 1))
+    show(Note("a cache is away"))
+    show(StepStarted(3, 3, "COPY --from=b c d", "Layerfile:6"))
+    show(StepCached(3, "dir:///cache"))
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "2/3 | two",
+        "1/3 | half one",
+        "step 2/3 done in 1.0 s",
+        "note: a cache is away",
+        "step 3/3 COPY --from=b c d",
+        "step 3/3 cached in dir:///cache",
+    ]
+
+
+ROW = LayerRow(
+    reference="base/x:1",
+    kind="base",
+    digest="sha256:0",
+    entries=2,
+    files=1,
+    content_bytes=2_000_000,
+    device_bytes=2_000_000,
+    stored_bytes=1_000,
+    chunks=1,
+)
+
+
+def test_a_build_says_what_it_took_and_gave(capsys: Captured) -> None:
+    printer = StepPrinter(Output(progress="plain"))
+    printer.show(StepStarted(1, 2, "RUN a", "Layerfile:3"))
+    printer.show(StepCached(1))
+    printer.finish(ROW)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("2 steps, 1 cached, 2.0 MB in ")
+
+
+def test_a_program_is_told_what_a_build_took_and_gave(capsys: Captured) -> None:
+    printer = StepPrinter(Output(progress="json"))
+    printer.show(StepStarted(1, 1, "RUN a", "Layerfile:3"))
+    printer.finish(ROW)
+    event = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (event["event"], event["steps"], event["cached"]) == ("built", 1, 0)
+    assert (event["content_bytes"], event["stored_bytes"]) == (2_000_000, 1_000)
+
+
+def test_running_steps_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = pty.openpty()
+    os.set_blocking(leader, False)
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("LINES", "24")
+        monkeypatch.setenv("COLUMNS", "80")
+        with steps_shown(Output()) as printer:
+            printer.show(StepStarted(1, 2, "RUN a", "Layerfile:3"))
+            printer.show(StepStarted(2, 2, "RUN b", "Layerfile:4"))
+            printer.show(StepOutput(1, b"from a\n"))
+            printer.show(StepDone(1, 1))
+        terminal.flush()
+        said = _waiting(leader).decode()
+    os.close(leader)
+    assert "1/2 | from a" in said
+    assert "step 1/2 done in 1.0 s" in said
+    assert said.count("step 2/2 RUN b") > 1, "as a line, and as what runs"
+    assert "\x1b[?25h" in said, "the cursor is back"
 
 
 def test_steps_as_json(capsys: Captured) -> None:
