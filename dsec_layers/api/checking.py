@@ -6,7 +6,7 @@ The rules are in `checks`. Without `deep` metadata is all that is read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -14,12 +14,15 @@ import msgspec
 from dsec_layers.api.checks import (
     hidden,
     interpreters,
+    libc,
     libraries,
     links,
     outdated,
     overwritten,
     owners,
+    pythons,
     strangers,
+    symbols,
     types,
 )
 from dsec_layers.api.checks.deep import DeepCase
@@ -36,10 +39,10 @@ from dsec_layers.model.tree import Entry
 
 _RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     *(strangers.check, types.check, outdated.check),
-    *(overwritten.check, hidden.check, links.check),
+    *(overwritten.check, hidden.check, links.check, libc.check, pythons.check),
 )
 _DEEP_RULES: Final[tuple[Callable[[DeepCase], Iterator[Finding]], ...]] = (
-    *(interpreters.check, libraries.check, owners.check),
+    *(interpreters.check, libraries.check, symbols.check, owners.check),
 )
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAX_DEPTH: Final = 100
@@ -64,46 +67,82 @@ def check_layers(
     With `deep` the programs of the layers above the base are read as far as needed, passwd and
     group, and files that chunks do not compare. Raises CorruptError, NotFoundError or StoreError.
     """
-    stacks = [_ancestry(bench, layer) for _, layer in layers]
-    every = {each.descriptor.digest: each for stack in stacks for each in stack}
-    every |= {layer.descriptor.digest: layer for _, layer in layers}
-    with contextlib.ExitStack() as stack:
-        shown = _Shelf(stack, bench, every, deep)
+    with Checker(bench, deep=deep) as checker:
+        return checker.check(layers)
+
+
+class Checker:
+    """Checks one composition after the other; a context manager.
+
+    Bases and toolkits stay open for the next one, since many compositions share them.
+    """
+
+    def __init__(self, bench: Workbench, *, deep: bool = False) -> None:
+        self._bench = bench
+        self._deep = deep
+        self._shelf = _Shelf(bench, deep)
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shelf.close()
+
+    def check(self, layers: Sequence[tuple[str, MountLayer]]) -> Report:
+        """See `check_layers`."""
+        stacks = [_ancestry(self._bench, layer) for _, layer in layers]
+        shelf = self._shelf
+        shelf.know(layer for stack in stacks for layer in stack)
+        shelf.know(layer for _, layer in layers)
         parts = [
-            _part(shown, name, layer, below)
+            _part(shelf, name, layer, below)
             for (name, layer), below in zip(layers, stacks, strict=True)
         ]
-        case = Case(parts, shown.same)
+        case = Case(parts, shelf.same)
         findings = [finding for rule in _RULES for finding in rule(case)]
-        if deep:
+        if self._deep:
             path = merge(layer.config.run for _, layer in layers).env.get("PATH") or _PATH
-            deeper = DeepCase(case, shown.read, [raw(each) for each in path.split(":") if each])
+            deeper = DeepCase(case, shelf.read, [raw(each) for each in path.split(":") if each])
             findings += [finding for rule in _DEEP_RULES for finding in rule(deeper)]
-    return _report([name for name, _ in layers], deep, findings)
+        shelf.forget(Kind.WORKSPACE)
+        return _report([name for name, _ in layers], self._deep, findings)
 
 
 class _Shelf:
     """All layers that the rules may look at, each opened when it is needed, by digest."""
 
-    def __init__(
-        self,
-        stack: contextlib.ExitStack,
-        bench: Workbench,
-        layers: dict[str, MountLayer],
-        deep: bool,
-    ) -> None:
+    def __init__(self, bench: Workbench, deep: bool) -> None:
         self._deep = deep
-        self._stack = stack
         self._bench = bench
-        self._layers = layers
-        self._opened: dict[str, OpenedLayer] = {}
+        self._layers: dict[str, MountLayer] = {}
+        self._opened: dict[str, tuple[OpenedLayer, contextlib.ExitStack]] = {}
+        self._parts: dict[tuple[str, str], Part] = {}
         self._data = FileData()
+
+    def know(self, layers: Iterable[MountLayer]) -> None:
+        for layer in layers:
+            self._layers.setdefault(layer.descriptor.digest, layer)
 
     def open(self, digest: str) -> OpenedLayer:
         if digest not in self._opened:
-            (found,) = self._stack.enter_context(opened(self._bench, (self._layers[digest],)))
-            self._opened[digest] = found
-        return self._opened[digest]
+            stack = contextlib.ExitStack()
+            (found,) = stack.enter_context(opened(self._bench, (self._layers[digest],)))
+            self._opened[digest] = found, stack
+        return self._opened[digest][0]
+
+    def forget(self, kind: Kind | None = None) -> None:
+        """Close the layers of this kind: few compositions have the same, and each takes memory."""
+        gone = {
+            digest
+            for digest, layer in self._layers.items()
+            if kind is None or layer.config.kind is kind
+        }
+        for digest in gone & self._opened.keys():
+            self._opened.pop(digest)[1].close()
+        self._parts = {key: part for key, part in self._parts.items() if key[1] not in gone}
+
+    def close(self) -> None:
+        self.forget()
 
     def same(self, one: Part, other: Part, path: bytes) -> bool | None:
         mine, theirs = self._place(one, one.by_path[path]), self._place(other, other.by_path[path])
@@ -114,7 +153,9 @@ class _Shelf:
 
     def part(self, name: str, digest: str) -> Part:
         """A layer of which only the tree matters."""
-        return Part(name, digest, lambda: self.open(digest).tree)
+        if (name, digest) not in self._parts:
+            self._parts[name, digest] = Part(name, digest, lambda: self.open(digest).tree)
+        return self._parts[name, digest]
 
     def _place(self, part: Part, entry: Entry) -> Place:
         return Place(self.open(part.digest), entry)
@@ -126,7 +167,7 @@ def _part(shelf: _Shelf, name: str, layer: MountLayer, ancestry: Sequence[MountL
     below: tuple[Part, ...] | None = ()
     if layer.config.kind is not Kind.BASE:
         below = _built_on(shelf, ancestry)
-    return Part(name, digest, lambda: shelf.open(digest).tree, below, lineage)
+    return Part(name, digest, lambda: shelf.part(name, digest).tree, below, lineage)
 
 
 def _built_on(shelf: _Shelf, ancestry: Sequence[MountLayer]) -> tuple[Part, ...] | None:

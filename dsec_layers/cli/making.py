@@ -81,8 +81,11 @@ def compose(
     overwritten  two layers have the same file
     hidden       a layer removes what a lower one has
     link         a link leads nowhere
+    libc         a layer was made for another C library, or built over a newer one
+    python       a layer has modules of a Python that no layer has
     interpreter  a script or program cannot be started           (--deep)
     library      a library that a program needs is in no layer   (--deep)
+    symbols      a program needs a newer library than there is   (--deep)
     owner        a file belongs to a number without a name       (--deep)
     """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
     if check:

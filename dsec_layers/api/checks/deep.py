@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dsec_layers.api.checks import elf, shebang
+from dsec_layers.api.checks import elf, elfversions, shebang
 from dsec_layers.api.checks.part import Case, Part, has
 from dsec_layers.api.opened import composition
 from dsec_layers.model.tree import Entry, EntryKind
@@ -17,12 +17,16 @@ Read = Callable[[Part, Entry, int, int], bytes]  # of a file of a part: offset, 
 
 @dataclass(frozen=True)
 class Program:
-    """A file that can be run, or loaded, and that is seen; what it is, is in one of the two."""
+    """A file that can be run, or loaded, and that is seen; what it is, is in one of the two.
+
+    `versions` are those that a binary needs of its libraries.
+    """
 
     part: Part
     entry: Entry
     script: shebang.Shebang | None
     binary: elf.Needs | None
+    versions: frozenset[elfversions.Version] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,14 @@ class DeepCase:
                 if not _may_run(entry) or not self.case.shows(number, entry.path):
                     continue
                 script = shebang.parse(self.read(part, entry, 0, shebang.HEAD_BYTES))
-                binary = None if script else elf.needs(self._reader(part, entry))
-                if script or binary:
-                    yield Program(part, entry, script, binary)
+                if script:
+                    yield Program(part, entry, script, None)
+                elif binary := elf.dynamic(self.reader(part, entry)):
+                    versions = elfversions.needed(binary)
+                    yield Program(part, entry, None, binary.needs(), versions)
 
-    def _reader(self, part: Part, entry: Entry) -> elf.Read:
+    def reader(self, part: Part, entry: Entry) -> elf.Read:
+        """Reads one file."""
         return lambda offset, length: self.read(part, entry, offset, length)
 
 

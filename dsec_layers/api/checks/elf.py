@@ -7,8 +7,8 @@ segments PT_INTERP and PT_DYNAMIC, and the names in the string table that the la
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 Read = Callable[[int, int], bytes]  # offset and length in bytes; less is returned at the end
@@ -60,8 +60,45 @@ class _Form(NamedTuple):
         yield from pair.iter_unpack(data[: len(data) // pair.size * pair.size])
 
 
-def needs(read: Read) -> Needs | None:
-    """What the file needs; None when it is no ELF file or its headers make no sense."""
+class Dynamic(NamedTuple):
+    """What an ELF file tells the loader: its segments, and the pairs of PT_DYNAMIC in order."""
+
+    form: _Form
+    segments: Sequence[_Segment]
+    pairs: Sequence[tuple[int, int]]
+    read: Read
+
+    @property
+    def order(self) -> str:
+        """The byte order, as `struct` has it."""
+        return self.form.order
+
+    def value(self, tag: int) -> int | None:
+        """The value of the last pair with this tag."""
+        return dict(self.pairs).get(tag)
+
+    def offset(self, tag: int) -> int | None:
+        """Where in the file the address of this tag lies; None when it is not there."""
+        address = self.value(tag)
+        return None if address is None else _file_offset(self.segments, address)
+
+    def names(self, offsets: Iterable[int]) -> Iterator[bytes]:
+        """The texts at these places in the string table; none when there is no table."""
+        start = self.offset(_DT_STRTAB)
+        if start is None:
+            return
+        for offset in offsets:
+            yield self.read(start + offset, _MAX_NAME_BYTES).partition(b"\0")[0]
+
+    def needs(self) -> Needs:
+        """What the loader has to find."""
+        wanted = (value for tag, value in self.pairs if tag == _DT_NEEDED)
+        libraries = filter(None, self.names(islice(wanted, _MAX_LIBRARIES)))
+        return Needs(_interpreter(self.segments, self.read), tuple(libraries))
+
+
+def dynamic(read: Read) -> Dynamic | None:
+    """The file as the loader sees it; None when it is no ELF file or its headers make no sense."""
     head = read(0, 64)
     if len(head) < 52 or not head.startswith(_MAGIC):
         return None
@@ -70,10 +107,15 @@ def needs(read: Read) -> Needs | None:
     form = _Form(head[4] == 2, "<" if head[5] == 1 else ">")
     try:
         segments = _segments(form, head, read)
-        libraries = _libraries(form, segments, read)
-        return Needs(_interpreter(segments, read), tuple(islice(libraries, _MAX_LIBRARIES)))
     except struct.error:  # cut short
         return None
+    return Dynamic(form, segments, tuple(_pairs(form, segments, read)), read)
+
+
+def needs(read: Read) -> Needs | None:
+    """What the file needs; None as `dynamic`."""
+    found = dynamic(read)
+    return found.needs() if found else None
 
 
 def _segments(form: _Form, head: bytes, read: Read) -> Sequence[_Segment]:
@@ -95,23 +137,11 @@ def _interpreter(segments: Sequence[_Segment], read: Read) -> bytes | None:
     return None
 
 
-def _libraries(form: _Form, segments: Sequence[_Segment], read: Read) -> Iterator[bytes]:
+def _pairs(form: _Form, segments: Sequence[_Segment], read: Read) -> Iterator[tuple[int, int]]:
     for segment in segments:
-        if segment.kind != _PT_DYNAMIC:
-            continue
-        data = read(segment.offset, min(segment.size, _MAX_DYNAMIC_BYTES))
-        pairs = []
-        for tag, value in form.dynamic(data):
-            if tag == _DT_NULL:
-                break
-            pairs.append((tag, value))
-        strings = dict(pairs).get(_DT_STRTAB)
-        start = None if strings is None else _file_offset(segments, strings)
-        for tag, value in pairs:
-            if tag == _DT_NEEDED and start is not None:
-                name = read(start + value, _MAX_NAME_BYTES).partition(b"\0")[0]
-                if name:
-                    yield name
+        if segment.kind == _PT_DYNAMIC:
+            data = read(segment.offset, min(segment.size, _MAX_DYNAMIC_BYTES))
+            yield from takewhile(lambda pair: pair[0] != _DT_NULL, form.dynamic(data))
 
 
 def _file_offset(segments: Sequence[_Segment], address: int) -> int | None:

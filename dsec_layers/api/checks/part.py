@@ -112,7 +112,7 @@ class Case:
 
     def shows(self, number: int, path: bytes) -> bool:
         """Whether nothing above layer `number` hides its entry at `path`."""
-        return not any(said(upper, path).closed for upper in self.parts[number + 1 :])
+        return shown(self.parts, number, path)
 
     def _overlaps(self, number: int) -> Iterator[Overlap]:
         # The layers below whose directories at a path are one; children are looked for in these.
@@ -127,6 +127,11 @@ class Case:
             yield Overlap(self.parts[number], entry, self.parts[place.index], place.entry)
             if entry.kind is place.entry.kind is EntryKind.DIRECTORY:
                 merged[entry.path] = place.merged
+
+
+def shown(parts: Sequence[Part], number: int, path: bytes) -> bool:
+    """Whether no layer above `parts[number]` hides its entry at `path`."""
+    return not any(said(upper, path).closed for upper in parts[number + 1 :])
 
 
 def has(parts: Sequence[Part], path: bytes) -> bool:
