@@ -30,10 +30,9 @@ class Registry:
     config: Path
     data: Path
 
-    @property
-    def url(self) -> str:
+    def url(self, prefix: str = "team/layers") -> str:
         """A store in it."""
-        return f"oci+http://{self.address}/team/layers"
+        return f"oci+http://{self.address}/{prefix}"
 
     def collect(self, *options: str) -> None:
         """Run its own garbage collection."""

@@ -5,6 +5,7 @@ Format: OCI distribution specification 1.1, "Listing Referrers" and "Referrers T
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,6 +34,7 @@ class Attached:
 
     def __init__(self, place: RepositoryWriter) -> None:
         self._place = place
+        self._lock = threading.Lock()
 
     def list(self, subject: Descriptor) -> Iterator[Descriptor]:
         """See `Referrers.referrers`."""
@@ -84,7 +86,11 @@ class Attached:
         return canonical.decode(data, _Index, what="list of referrers").manifests
 
     def _change(self, subject: Descriptor, referrer: Descriptor, *, present: bool) -> None:
-        """Add or take out one. The registry has no lock, so it is looked again afterwards."""
+        """Add or take out one. Among processes there is no lock: it is looked again afterwards."""
+        with self._lock:
+            self._try_to_change(subject, referrer, present=present)
+
+    def _try_to_change(self, subject: Descriptor, referrer: Descriptor, *, present: bool) -> None:
         patience = self._place.client.patience
         for number in range(_ATTEMPTS):
             known = {each.digest: each for each in self._by_tag(subject)}

@@ -10,7 +10,7 @@ from typing import Final
 
 import requests
 
-from dsec_layers.errors import CorruptError, NotFoundError, StoreError
+from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError, StoreError
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
@@ -141,6 +141,8 @@ class RepositoryReader:
         return b""
 
     def _path(self, blob: Descriptor) -> str:
+        if blob.parsed_digest.algorithm != "sha256":
+            raise InvalidInputError(f"blobs are named by sha256, not {blob.digest}")
         kind = "manifests" if blob.media_type in MANIFEST_TYPES else "blobs"
         return f"/v2/{self.repository}/{kind}/{blob.digest}"
 
@@ -171,19 +173,29 @@ def _body(
     """The first `length` bytes in pieces. Raises one of `answers.BROKEN` when there are fewer."""
     left = length
     while left:
-        wanted = min(left, PIECE_BYTES)
-        parts: list[bytes] = []
-        got, started = 0, clock()
-        while got < wanted:
-            part = response.raw.read1(wanted - got, decode_content=False)
+        piece, broken = _piece(response, min(left, PIECE_BYTES), clock)
+        left -= len(piece)
+        if piece:
+            yield piece
+        if broken is not None:
+            raise broken
+
+
+def _piece(
+    response: requests.Response, length: int, clock: Callable[[], float]
+) -> tuple[bytes, Exception | None]:
+    """The next bytes, and why they are fewer."""
+    parts: list[bytes] = []
+    left, started = length, clock()
+    try:
+        while left:
+            part = response.raw.read1(left, decode_content=False)
             if not part:
-                if got:
-                    yield b"".join(parts)
-                raise ConnectionError(f"{left - got} bytes are missing at the end")
+                raise ConnectionError("it ends too early")
             parts.append(part)
-            got += len(part)
+            left -= len(part)
             if clock() - started > PIECE_S:
-                yield b"".join(parts)
-                raise TimeoutError("the registry sends too slowly")
-        left -= got
-        yield b"".join(parts)
+                raise TimeoutError(f"{length} bytes take more than {PIECE_S:.0f} s")
+    except answers.BROKEN as error:
+        return b"".join(parts), error
+    return b"".join(parts), None

@@ -12,7 +12,6 @@ tagged layer.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,11 +24,10 @@ from dsec_layers.errors import (
     NotFoundError,
     StoreError,
 )
-from dsec_layers.model.blobs import Store
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
-from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
+from dsec_layers.registry import files
 from dsec_layers.registry.oci import listing, untagging
 from dsec_layers.registry.oci.attaching import Attached
 from dsec_layers.registry.oci.client import Client
@@ -38,7 +36,7 @@ from dsec_layers.registry.oci.endpoint import StoreAddress
 from dsec_layers.registry.oci.names import COMMON, is_internal, kept_tag, reference_of
 from dsec_layers.registry.oci.places import Places
 from dsec_layers.registry.oci.reading import RepositoryReader
-from dsec_layers.registry.oci.writing import Content, RepositoryWriter
+from dsec_layers.registry.oci.writing import Content, RepositoryWriter, whole
 from dsec_layers.registry.references import check_guard
 
 WORKERS: Final = 8
@@ -58,7 +56,7 @@ class OciStore:
         self._places = Places()
 
     @classmethod
-    def open(cls, url: str, create: bool = False) -> Store:
+    def open(cls, url: str) -> OciStore:
         """The store at `url`; its repositories come into being when they are written to."""
         return cls(StoreAddress.parse(url))
 
@@ -88,17 +86,19 @@ class OciStore:
             yield self._document(blob).data
             return
         first, rest = self._first(blob.digest, lambda place: _begin(place.stream(blob)))
-        yield first
+        if first:
+            yield first
         yield from rest
 
     def put(self, blob: Descriptor, source: Content, *, consume: bool = False) -> bool:
         """See `BlobWriter.put`. A manifest is refused while what it names is not there."""
         missing = not self.has(blob)
         if missing and is_manifest(blob):
-            data = _whole(blob, source)
+            data = whole(blob, source)
             self._common.put_manifest(kept_tag(blob.digest), data, blob.media_type)
         elif missing:
-            self._common.put_blob(blob, source)
+            with files.explained(f"cannot send {blob.digest}"):
+                self._common.put_blob(blob, source)
         if consume and isinstance(source, Path):
             source.unlink(missing_ok=True)
         return missing
@@ -153,9 +153,11 @@ class OciStore:
             raise NotFoundError(f"no such tag: {reference}")
         untagging.untag(self._repository(reference), reference.tag)
 
-    def tags(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
+    def tags(
+        self, kind: Kind | None = None, name: str | None = None
+    ) -> Iterator[tuple[Reference, Descriptor]]:
         """See `References.tags`. Reads the manifest of each tag."""
-        found = sorted(self._listed(kind))
+        found = sorted(self._listed(kind, name))
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="tags") as pool:
             targets = pool.map(self._current, found)
             for reference, target in zip(found, targets, strict=True):
@@ -255,20 +257,23 @@ class OciStore:
             name = kept_tag(child.descriptor.digest)
             place.put_manifest(name, child.data, child.descriptor.media_type)
 
-    def _listed(self, kind: Kind | None) -> Iterator[Reference]:
-        for repository in listing.repositories(self._client):
-            prefix = self._address.repository("")
-            found = repository.removeprefix(prefix) if repository.startswith(prefix) else ""
-            for tag in listing.tags(self._client, repository) if _is_of(found, kind) else ():
-                reference = reference_of(found, tag)
-                if reference is not None:
+    def _listed(self, kind: Kind | None, name: str | None) -> Iterator[Reference]:
+        kinds = (kind,) if kind else tuple(Kind)
+        for repository in self._repositories(kinds, name):
+            for tag in listing.tags(self._client, self._address.repository(repository)):
+                if reference := reference_of(repository, tag):
                     yield reference
 
-
-def _is_of(repository: str, kind: Kind | None) -> bool:
-    """Whether references of this kind stand in a repository (without its prefix)."""
-    first = repository.partition("/")[0]
-    return first in ((kind.value,) if kind else tuple(Kind))
+    def _repositories(self, kinds: tuple[Kind, ...], name: str | None) -> Iterator[str]:
+        """Without the prefix; all are only listed when it is not known which are wanted."""
+        if name is not None:
+            yield from (f"{kind.value}/{name}" for kind in kinds)
+            return
+        prefix = self._address.repository("")
+        for repository in listing.repositories(self._client):
+            found = repository.removeprefix(prefix)
+            if repository.startswith(prefix) and found.partition("/")[0] in kinds:
+                yield found
 
 
 def _check_tag(reference: Reference) -> None:
@@ -280,16 +285,3 @@ def _check_tag(reference: Reference) -> None:
 
 def _begin(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return next(pieces, b""), pieces
-
-
-def _whole(blob: Descriptor, source: Content) -> bytes:
-    """A manifest in memory, checked."""
-    if blob.size > MAX_DOCUMENT_BYTES:
-        raise CorruptError(f"{blob.digest} is too large for a manifest")
-    if isinstance(source, Path):
-        data = source.read_bytes()
-    else:
-        data = source if isinstance(source, bytes) else b"".join(source)
-    if len(data) != blob.size or f"sha256:{hashlib.sha256(data).hexdigest()}" != blob.digest:
-        raise CorruptError(f"what was to be put as {blob.digest} has other bytes")
-    return data

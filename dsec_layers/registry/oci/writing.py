@@ -19,6 +19,7 @@ import requests
 from dsec_layers.errors import CorruptError, DsecError, NotFoundError, StoreError
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
+from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 from dsec_layers.registry.oci.client import Client, delete_scope, push_scope
 from dsec_layers.registry.oci.reading import PIECE_BYTES, RepositoryReader
 
@@ -34,7 +35,13 @@ class RepositoryWriter(RepositoryReader):
 
     def put_blob(self, blob: Descriptor, content: Content) -> None:
         """Send a blob. Raises CorruptError (`content` is another one), NoSpaceError, StoreError."""
-        self._send(self._begin(), _checked(blob, _pieces(content)), blob)
+        try:
+            self._send(self._begin(), _checked(blob, _pieces(content)), blob)
+        except StoreError:
+            if not isinstance(content, Path | bytes):
+                raise
+            # Some registries do not know where an upload stands after an answer was lost.
+            self._send(self._begin(), _checked(blob, _pieces(content)), blob)
 
     def mount(self, blob: Descriptor, source: RepositoryReader) -> None:
         """Make a blob of another repository one of this too, without moving it where possible.
@@ -113,6 +120,13 @@ class RepositoryWriter(RepositoryReader):
             expected=(202,),
         ) as response:
             return _location(response)
+
+
+def whole(blob: Descriptor, content: Content) -> bytes:
+    """A manifest in memory. Raises CorruptError when `content` is something else, or too long."""
+    if blob.size > MAX_DOCUMENT_BYTES:
+        raise CorruptError(f"{blob.digest} is too large for a manifest")
+    return b"".join(_checked(blob, _pieces(content)))
 
 
 class _Upload:
