@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from dsec_layers.builder import apart
 from dsec_layers.builder.events import Progress
 from dsec_layers.builder.folding import (
     has_whiteouts,
@@ -56,10 +57,12 @@ def build(
         opened = OpenLayers(layers, stack)
         cache = StepCache(request.home)
         cache.sweep()
+        apart.sweep(request.home)
         stack.enter_context(cache.in_use())
         stages = Stages(plan.stages)
         origins = Origins(contexts, opened, stages, cache)
-        copied = carry_out(request, epoch, in_order(plan), origins, stages, cache, progress)
+        done = carry_out(request, epoch, in_order(plan), origins, stages, cache, progress)
+        cache.mark_used([step.key for step in done.steps])
         yield BuildResult(
             source=_source(plan, stages.state(plan.target.index), opened, epoch),
             run=_run_config(plan),
@@ -68,8 +71,9 @@ def build(
             base_digest=_base_digest(plan),
             parent_digest=str(plan.target.layer.digest) if plan.target.layer else "",
             layerfile_digest=str(layerfile.digest),
-            inputs=_inputs(request, plan, copied),
+            inputs=_inputs(request, plan, done.copied),
             epoch=epoch,
+            steps=done.steps,
         )
 
 

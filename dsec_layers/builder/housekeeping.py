@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from dsec_layers.builder.caches import Caches
 from dsec_layers.builder.kept import Kept
 from dsec_layers.builder.stepcache import StepCache
+
+_SHARE: Final = 10
 
 
 def kept(home: Path) -> list[Kept]:
@@ -29,6 +33,18 @@ def superfluous(found: Sequence[Kept], *, before_s: float | None, keep_bytes: in
         if total > keep_bytes and (before_s is None or one.used_s < before_s):
             chosen.append(one)
     return chosen
+
+
+def limit(home: Path, max_bytes: int | None) -> list[Kept]:
+    """Remove the steps that were used longest ago beyond `max_bytes`; returns what is gone.
+
+    None stands for a tenth of the disk. Raises OSError.
+    """
+    if max_bytes is None:
+        max_bytes = shutil.disk_usage(home).total // _SHARE
+    found = sorted(StepCache(home).kept(), key=lambda one: -one.used_s)
+    chosen = superfluous(found, before_s=None, keep_bytes=max_bytes)
+    return remove(home, chosen) if chosen else []
 
 
 def remove(home: Path, chosen: Sequence[Kept]) -> list[Kept]:

@@ -6,12 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.builder import execution, keys, schedule
 from dsec_layers.builder.caches import Caches
 from dsec_layers.builder.events import (
     BuildEvent,
+    Note,
     Progress,
     StepCached,
     StepDone,
@@ -27,7 +29,16 @@ from dsec_layers.builder.request import BuildRequest
 from dsec_layers.builder.selection import Selected, content_digest, identify, select_for
 from dsec_layers.builder.stepcache import Result, StepCache, WorkFolder
 from dsec_layers.builder.steps import CopyStep, RunStep, is_outside
+from dsec_layers.builder.stepstores import MadeStep
 from dsec_layers.linux import cancelling
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The digests of what was copied, and all steps done."""
+
+    copied: tuple[str, ...]
+    steps: tuple[MadeStep, ...]
 
 
 def carry_out(
@@ -38,21 +49,21 @@ def carry_out(
     stages: Stages,
     cache: StepCache,
     progress: Progress,
-) -> tuple[str, ...]:
+) -> Performed:
     """Do all steps, `request.jobs` at once; `stages` has their results afterwards.
 
-    `progress` is called by several threads, never at once. Returns the digests of what was copied,
-    in the order of the steps, whichever ended first. Raises the error of the step that failed
-    first.
+    `progress` is called by several threads, never at once. What is returned is in the order of the
+    steps, whichever ended first. Raises the error of the step that failed first.
     """
     performer = _Performer(request, epoch, steps, origins, stages, cache, progress)
     tasks = {step.number: step.needs for step in steps}
     schedule.carry_out(tasks, performer.perform, request.jobs)
-    return tuple(digest for step in steps for digest in performer.copied[step.number])
+    copied = tuple(digest for step in steps for digest in performer.copied[step.number])
+    return Performed(copied, tuple(performer.made[step.number] for step in steps))
 
 
 class _Performer:
-    """Does steps by number. `copied` has the digests of what each copied."""
+    """Does steps by number. `copied` has the digests of what each copied, `made` what it gave."""
 
     def __init__(
         self,
@@ -73,7 +84,8 @@ class _Performer:
         self._cache = cache
         self._mounter = Mounter(origins, Caches(request.home / "caches"), request.secrets, epoch)
         self._progress = _one_at_a_time(progress)
-        self._made: dict[str, Result] = {}  # in this build, by key
+        self.made: dict[int, MadeStep] = {}
+        self._results: dict[str, Result] = {}  # of this build, by key
         self._busy: dict[str, threading.Lock] = {}
 
     def perform(self, number: int) -> None:
@@ -94,17 +106,35 @@ class _Performer:
             # Two stages may begin with the same steps: one waits for the other then.
             stack.enter_context(self._busy.setdefault(key, threading.Lock()))
             cancelling.check()
-            result = self._found(key)
-            if result is None:
-                result = self._make(numbered, key, selected, shown)
-            else:
-                self._progress(StepCached(numbered.number))
+            result = self._found(numbered, key) or self._make(numbered, key, selected, shown)
+            self._results[key] = result
+        parent = self._stages.state(numbered.stage).identity
+        self.made[numbered.number] = MadeStep(key, step.title, parent, result)
         return result
 
-    def _found(self, key: str) -> Result | None:
-        if key in self._made or self._request.no_cache:
-            return self._made.get(key)
-        return self._cache.find(key)
+    def _found(self, numbered: NumberedStep, key: str) -> Result | None:
+        found = self._results.get(key)
+        if found is None and not self._request.no_cache:
+            found = self._cache.find(key)
+            if found is None:
+                return self._fetched(numbered, key)
+        if found is not None:
+            self._progress(StepCached(numbered.number))
+        return found
+
+    def _fetched(self, numbered: NumberedStep, key: str) -> Result | None:
+        """What another machine has made of the step; here afterwards."""
+        for store in self._request.step_stores:
+            with self._cache.working() as folder:
+                identity = store.fetch(key, folder, lambda text: self._progress(Note(text)))
+                if identity is not None:
+                    title = numbered.step.title
+                    result = self._cache.publish(
+                        key, folder, title=title, identity=identity, replace=False
+                    )
+                    self._progress(StepCached(numbered.number, store.url))
+                    return result
+        return None
 
     def _make(
         self, numbered: NumberedStep, key: str, selected: list[Selected], shown: Inputs
@@ -124,10 +154,9 @@ class _Performer:
                 key,
                 folder,
                 title=step.title,
-                reproducible=not isinstance(step, RunStep),
+                identity=None if isinstance(step, RunStep) else key,
                 replace=self._request.no_cache,
             )
-        self._made[key] = result
         self._progress(StepDone(numbered.number, time.monotonic() - started))
         return result
 

@@ -1,7 +1,7 @@
 """Writing a tree into a root file system, as COPY does: nothing is ever written outside of it.
 
-Directories merge with what is there, also through links; other things replace what is in their
-place.
+Directories merge with what is there, also through links; whatever else is in the way of what is
+copied is replaced, as the Dockerfile reference has it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from dsec_layers.builder.modes import Mode, apply_mode
 from dsec_layers.errors import BusyError, InvalidInputError
 from dsec_layers.linux import cancelling, inroot
 from dsec_layers.model.content import Content, Source, Spooled
-from dsec_layers.model.tree import Entry, EntryKind
+from dsec_layers.model.tree import ROOT, Entry, EntryKind
 
-_NODES: Final = {
+NODES: Final = {
     EntryKind.CHAR: stat.S_IFCHR,
     EntryKind.BLOCK: stat.S_IFBLK,
     EntryKind.FIFO: stat.S_IFIFO,
@@ -66,13 +67,14 @@ def make_directories(root: Path, path: str, owner: tuple[int, int] | None = None
 def place_tree(root: Path, path: str, source: Source, attributes: Attributes) -> None:
     """Put the content of a directory into the directory `path` of `root`.
 
-    The directory itself gets the source's attributes only when it did not exist. Raises
-    InvalidInputError when a directory and something else collide, BusyError when a file changes
-    while it is copied, OSError.
+    The directory itself gets the source's attributes only when it did not exist and the source has
+    some: an archive may not name its own root. Raises InvalidInputError when `path` is no
+    directory, BusyError when a file changes while it is copied, OSError.
     """
     existed = inroot.locate(root, path).is_dir()
     top = make_directories(root, path, attributes.owner)
-    _Placer(root, attributes).place(source, top, with_top=not existed)
+    with_top = not existed and source.tree.entries[0] != ROOT
+    _Placer(root, attributes).place(source, top, with_top=with_top)
 
 
 def place_file(
@@ -107,7 +109,7 @@ class _Placer:
             else:
                 self.put(entry, place, source.contents.get(entry.path))
         for entry in reversed(made):
-            self._set_attributes(entry, folders[entry.path])
+            set_attributes(folders[entry.path], entry, self.attributes)
 
     def put(self, entry: Entry, place: Path, content: Content | None) -> None:
         """Place anything but a directory."""
@@ -127,8 +129,8 @@ class _Placer:
             place.touch()
             os.setxattr(place, _NULL_DEVICE_MARK, b"y")
         else:
-            os.mknod(place, _NODES[entry.kind], os.makedev(entry.major, entry.minor))
-        self._set_attributes(entry, place)
+            os.mknod(place, NODES[entry.kind], os.makedev(entry.major, entry.minor))
+        set_attributes(place, entry, self.attributes)
 
     def _directory(self, place: Path) -> Path:
         try:
@@ -140,23 +142,25 @@ class _Placer:
                 return target
             if place.is_symlink():  # it leads to nothing
                 return make_directories(self.root, inside)
-            raise InvalidInputError(
-                f"cannot copy a directory over {inside}, which is none"
-            ) from None
+            place.unlink()
+            place.mkdir()
         return place
 
-    def _set_attributes(self, entry: Entry, place: Path) -> None:
-        """Owner first: a change of owner takes capabilities and set-id bits away."""
-        wanted = self.attributes
-        os.chown(place, *(wanted.owner or (entry.uid, entry.gid)), follow_symlinks=False)
-        if entry.kind is not EntryKind.SYMLINK:
-            is_directory = entry.kind is EntryKind.DIRECTORY
-            mode = entry.mode if wanted.mode is None else wanted.mode
-            place.chmod(apply_mode(mode, entry.mode, is_directory=is_directory))
-        for name, value in entry.xattrs:
-            os.setxattr(place, name, value, follow_symlinks=False)
-        time_ns = entry.mtime_ns if wanted.mtime_ns is None else wanted.mtime_ns
-        os.utime(place, ns=(time_ns, time_ns), follow_symlinks=False)
+
+def set_attributes(place: Path, entry: Entry, wanted: Attributes) -> None:
+    """Give what is at `place` the attributes of `entry`, but for those that are wanted otherwise.
+
+    Owner first: a change of owner takes capabilities and set-id bits away. Raises OSError.
+    """
+    os.chown(place, *(wanted.owner or (entry.uid, entry.gid)), follow_symlinks=False)
+    if entry.kind is not EntryKind.SYMLINK:
+        is_directory = entry.kind is EntryKind.DIRECTORY
+        mode = entry.mode if wanted.mode is None else wanted.mode
+        place.chmod(apply_mode(mode, entry.mode, is_directory=is_directory))
+    for name, value in entry.xattrs:
+        os.setxattr(place, name, value, follow_symlinks=False)
+    time_ns = entry.mtime_ns if wanted.mtime_ns is None else wanted.mtime_ns
+    os.utime(place, ns=(time_ns, time_ns), follow_symlinks=False)
 
 
 def _is_null_device(entry: Entry) -> bool:
@@ -169,8 +173,8 @@ def _clear(place: Path) -> None:
         place.unlink()
     except FileNotFoundError:
         pass
-    except IsADirectoryError as error:
-        raise InvalidInputError(f"cannot copy over the directory {place.name}") from error
+    except IsADirectoryError:
+        shutil.rmtree(place)
 
 
 def _copy_content(content: Content, entry: Entry, place: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from dsec_layers.builder.patterns import IgnoreRules
 from dsec_layers.builder.scope import EPOCH_VARIABLE
+from dsec_layers.builder.stepstores import MadeStep, StepStore
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.linux.ocispec import Bind, Mount
 from dsec_layers.model.content import Source
@@ -58,6 +59,7 @@ class BuildRequest:
     `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
     contents by id, for RUN --mount=type=secret. `contexts` are further folders
     that a `from` can name, in lower case. At most `jobs` steps are done at once.
+    `step_stores` are asked, in their order, for results of steps that are not here.
     """
 
     layerfile: Path
@@ -70,6 +72,7 @@ class BuildRequest:
     epoch: int | None = None
     no_cache: bool = False
     jobs: int = field(default_factory=default_jobs)
+    step_stores: Sequence[StepStore] = ()
     lend: Lend = lend_nothing
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)
@@ -81,7 +84,8 @@ class BuildResult:
 
     For a base `source` is the whole tree, else what is added over the base with the digest
     `base_digest`. `parent_digest` names the layer of its FROM line, which is another one when that
-    is no base. `run` is what the layer asks for itself. `inputs` goes into the provenance.
+    is no base. `run` is what the layer asks for itself. `inputs` goes into the provenance. `steps`
+    are all that were done, in their order.
     """
 
     source: Source
@@ -93,6 +97,7 @@ class BuildResult:
     layerfile_digest: str
     inputs: Mapping[str, str]
     epoch: int | None
+    steps: Sequence[MadeStep] = ()
 
 
 def locate(path: Path) -> tuple[Path, Path]:

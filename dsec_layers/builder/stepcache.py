@@ -1,7 +1,8 @@
 """The step cache: results of steps on disk, and the folders in which steps are carried out.
 
     <folder>/
-        steps/<key>.json     which result a key has; appears whole, when the result is durable
+        steps/<key>.json     which result a key has; appears whole, when the result is durable;
+                         its time is that of the last use
         results/             locked (flock, shared) by every build that may use one of them
         results/<id>/        what a step changed: an overlay upper, never written again
         work/<id>/           a step in the making, locked (flock) by the process that does it
@@ -22,6 +23,7 @@ import errno
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +35,14 @@ from dsec_layers.errors import CorruptError
 from dsec_layers.linux import claim, container, mount, syscalls
 from dsec_layers.model import canonical
 
+_AGE_NS = 1_000_000  # far more than file systems tell apart
+
 
 class _Record(msgspec.Struct, frozen=True):
     result: str
     identity: str
     title: str
+    size_bytes: int | None = None  # on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class StepCache:
         self._folder = folder.absolute()
 
     def find(self, key: str) -> Result | None:
-        """The result of a key, or None. The time of its record is that of its last use."""
+        """The result of a key, which is now used, or None."""
         record = self._read(self._record(key))
         if record is None:
             return None
@@ -98,6 +103,17 @@ class StepCache:
             os.utime(self._record(key))
         return Result(record.identity, upper)
 
+    def mark_used(self, keys: Sequence[str]) -> None:
+        """These steps of one build, in their order, were used now.
+
+        The first ones count as used last: without them nobody finds those that follow.
+        """
+        now_ns = time.time_ns()
+        for age, key in enumerate(keys):
+            with contextlib.suppress(FileNotFoundError):
+                used_ns = now_ns - age * _AGE_NS
+                os.utime(self._record(key), ns=(used_ns, used_ns))
+
     def kept(self) -> Iterator[Kept]:
         """All results by key, and by their own name those that belong to no key any more."""
         nameless = {path.name: path for path in self._listed("results", "*")}
@@ -106,7 +122,8 @@ class StepCache:
             upper = nameless.pop(record.result, None) if record else None
             if record and upper:
                 used_s = path.stat().st_mtime
-                yield Kept("step", path.stem, record.title, disk_bytes(upper), used_s)
+                size = disk_bytes(upper) if record.size_bytes is None else record.size_bytes
+                yield Kept("step", path.stem, record.title, size, used_s)
         for name, path in nameless.items():
             yield Kept("step", name, "", disk_bytes(path), 0)
 
@@ -127,17 +144,18 @@ class StepCache:
         return sorted((self._folder / folder).glob(pattern))
 
     def publish(
-        self, key: str, folder: WorkFolder, *, title: str, reproducible: bool, replace: bool
+        self, key: str, folder: WorkFolder, *, title: str, identity: str | None, replace: bool
     ) -> Result:
         """Make the upper of `folder` the result of `key` and return the result that now counts.
 
-        Without `replace` that is another one when somebody was faster. Raises OSError.
+        Without `replace` that is another one when somebody was faster. Without `identity` it gets
+        one of its own. Raises OSError.
         """
         name = secrets.token_hex(16)
         upper = self._folder / "results" / name
         upper.parent.mkdir(parents=True, exist_ok=True)
         folder.upper.rename(upper)
-        record = _Record(name, key if reproducible else name, title)
+        record = _Record(name, identity or name, title, disk_bytes(upper))
         counts = False
         try:
             with claim.opened(upper) as fd:

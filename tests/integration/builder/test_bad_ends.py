@@ -17,27 +17,7 @@ from tests.support.builds import Workshop
 
 pytestmark = [pytest.mark.root, pytest.mark.oci]
 
-# A build in a process of its own, which says when its command runs. SIGTERM is an interrupt there,
-# as the command line makes it one.
-SCRIPT = """
-import signal, sys
-from pathlib import Path
-from dsec_layers.builder.build import build
-from dsec_layers.builder.events import StepOutput
-from dsec_layers.builder.request import BuildRequest
-from tests.support.builds import FolderLayer, FolderLayers
-
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-layerfile, context, home, base = map(Path, sys.argv[1:])
-
-def tell(event):
-    if isinstance(event, StepOutput):
-        print(event.data.decode(), end="", flush=True)
-
-request = BuildRequest(layerfile=layerfile, context=context, home=home)
-with build(request, FolderLayers({"base/small": FolderLayer(base)}), tell):
-    pass
-"""
+PROGRAM = "tests.support.build_process"
 # A number of our own, so that tests at the same time do not see each other's processes.
 SLEEP = f"sleep {1_000_000 + os.getpid()}"
 MOUNTS = (
@@ -56,7 +36,7 @@ def running(workshop: Workshop, base_folder: Path) -> Iterator[subprocess.Popen[
     request = workshop.request(ENDLESS)
     words = (request.layerfile, request.context, request.home, base_folder)
     child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *map(str, words)],
+        [sys.executable, "-m", PROGRAM, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -82,7 +62,7 @@ def processes_in(workshop: Workshop) -> list[str]:
             continue
         if SLEEP.replace(" ", "\0").encode() in words or os.fsencode(workshop.home) in words:
             found.append(words.decode())
-    return [words for words in found if SCRIPT not in words]
+    return [words for words in found if PROGRAM not in words]
 
 
 def mounts_in(workshop: Workshop) -> list[str]:

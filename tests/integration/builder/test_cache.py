@@ -194,8 +194,8 @@ def test_of_two_builds_of_a_step_one_counts(tmp_path: Path) -> None:
     with cache.working() as one, cache.working() as two:
         (one.upper / "one").touch()
         (two.upper / "two").touch()
-        first = cache.publish("k", one, title="t", reproducible=False, replace=False)
-        second = cache.publish("k", two, title="t", reproducible=False, replace=False)
+        first = cache.publish("k", one, title="t", identity=None, replace=False)
+        second = cache.publish("k", two, title="t", identity=None, replace=False)
     assert first == second == cache.find("k")
     assert [path.name for path in first.upper.iterdir()] == ["one"]
     assert len(list((tmp_path / "results").iterdir())) == 1
@@ -210,7 +210,7 @@ def test_a_result_that_cannot_be_made_durable_is_none(
     monkeypatch.setattr(syscalls, "syncfs", fail)
     cache = StepCache(tmp_path)
     with cache.working() as folder, pytest.raises(OSError, match="full"):
-        cache.publish("k", folder, title="t", reproducible=True, replace=False)
+        cache.publish("k", folder, title="t", identity="k", replace=False)
     assert cache.find("k") is None
     assert list((tmp_path / "results").iterdir()) == []
 
@@ -218,8 +218,8 @@ def test_a_result_that_cannot_be_made_durable_is_none(
 def test_a_replaced_result_stays_for_those_who_use_it(tmp_path: Path) -> None:
     cache = StepCache(tmp_path)
     with cache.working() as one, cache.working() as two:
-        first = cache.publish("k", one, title="t", reproducible=False, replace=False)
-        second = cache.publish("k", two, title="t", reproducible=False, replace=True)
+        first = cache.publish("k", one, title="t", identity=None, replace=False)
+        second = cache.publish("k", two, title="t", identity=None, replace=True)
     assert cache.find("k") == second != first
     assert first.upper.is_dir()
 
@@ -262,8 +262,8 @@ def test_the_same_inputs_give_the_same_layer_anywhere(workshop: Workshop, tmp_pa
 def test_results_without_a_name_are_removed_when_nobody_builds(tmp_path: Path) -> None:
     cache = StepCache(tmp_path)
     with cache.working() as one, cache.working() as two:
-        old = cache.publish("k", one, title="t", reproducible=False, replace=False)
-        new = cache.publish("k", two, title="t", reproducible=False, replace=True)
+        old = cache.publish("k", one, title="t", identity=None, replace=False)
+        new = cache.publish("k", two, title="t", identity=None, replace=True)
     killed = tmp_path / "results/killed"
     killed.mkdir()
     (tmp_path / "steps/.k-12345678").write_bytes(b"{")

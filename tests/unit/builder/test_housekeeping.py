@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dsec_layers.builder.caches import Caches
-from dsec_layers.builder.housekeeping import kept, remove, superfluous
+from dsec_layers.builder.housekeeping import kept, limit, remove, superfluous
 from dsec_layers.builder.kept import Kept, disk_bytes
 from dsec_layers.builder.stepcache import StepCache
 
@@ -15,9 +16,7 @@ def publish(home: Path, key: str, size_bytes: int = 0, *, replace: bool = False)
     cache = StepCache(home)
     with cache.working() as folder:
         (folder.upper / "f").write_bytes(os.urandom(size_bytes))
-        return cache.publish(
-            key, folder, title=f"RUN {key}", reproducible=True, replace=replace
-        ).upper
+        return cache.publish(key, folder, title=f"RUN {key}", identity=key, replace=replace).upper
 
 
 def use_cache(home: Path, name: str) -> None:
@@ -45,6 +44,34 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert kept(tmp_path)[-1].name == replaced.name
     assert StepCache(tmp_path).find("a") is not None
     assert {one.name: one for one in kept(tmp_path)}["a"].used_s > 5
+
+
+def test_first_steps_of_a_build_are_the_last_to_go(tmp_path: Path) -> None:
+    for key in ("a", "b", "c", "old"):
+        publish(tmp_path, key, 100_000)
+    StepCache(tmp_path).mark_used(["old"])
+    StepCache(tmp_path).mark_used(["a", "b", "c"])
+    os.utime(tmp_path / "steps/old.json", (5, 5))
+    assert [one.name for one in limit(tmp_path, 250_000)] == ["c", "old"]
+    assert {one.name for one in kept(tmp_path)} == {"a", "b"}
+    assert limit(tmp_path, 250_000) == []
+
+
+def test_without_a_number_a_tenth_of_the_disk_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path, "a", 100_000)
+    publish(tmp_path, "b", 100_000)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(total=1_500_000))
+    assert len(limit(tmp_path, None)) == 1
+
+
+def test_the_limit_is_for_steps_alone(tmp_path: Path) -> None:
+    publish(tmp_path, "a", 100_000)
+    use_cache(tmp_path, "c")
+    assert [one.name for one in limit(tmp_path, 0)] == ["a"]
+    assert [one.name for one in kept(tmp_path)] == ["c"]
 
 
 def test_files_of_several_names_take_their_place_once(tmp_path: Path) -> None:
