@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from dsec_layers.builder.shellpattern import literal, substitute, trim
 
+# Of what variables put into one text. Each could hold the one before twice.
+_MAX_INSERTED: Final = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _IN_DOUBLE_QUOTES = '"$'
 _IN_HEREDOC = "$`\n"
@@ -37,6 +40,7 @@ class _Expander:
         self.quotes = quotes
         self.position = 0
         self.in_pattern = False
+        self.inserted = 0
         self.ended_by = ""
 
     def whole(self) -> str:
@@ -127,7 +131,11 @@ class _Expander:
                 raise ValueError(f"bad substitution in {self.text!r}")
             return "$"
         self.position = match.end()
-        return self._modified(match[0]) if braced else self.variables.get(match[0], "")
+        value = self._modified(match[0]) if braced else self.variables.get(match[0], "")
+        self.inserted += len(value)
+        if self.inserted > _MAX_INSERTED:
+            raise ValueError(f"variables make the text longer than {_MAX_INSERTED} characters")
+        return value
 
     def _modified(self, name: str) -> str:
         """The rest of `${name...}`."""

@@ -101,7 +101,7 @@ def _check_flags(
     keyword: str, known: frozenset[str], flags: list[Flag]
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     once: dict[str, str] = {}
-    lists: dict[str, tuple[str, ...]] = {}
+    lists: dict[str, list[str]] = {}
     for flag in flags:
         if flag.name not in known:
             takes = ", ".join(f"--{name}" for name in sorted(known))
@@ -115,12 +115,12 @@ def _check_flags(
         if not value:
             raise ValueError(f"--{flag.name} needs a value: --{flag.name}=...")
         if flag.name in _REPEATED:
-            lists[flag.name] = (*lists.get(flag.name, ()), value)
+            lists.setdefault(flag.name, []).append(value)
         elif flag.name in _SWITCHES and value not in ("true", "false"):
             raise ValueError(f"--{flag.name} is {value!r}, not true or false")
         else:
             once[flag.name] = value
-    return once, lists
+    return once, {name: tuple(values) for name, values in lists.items()}
 
 
 def _layer(given: _Text) -> Layer:

@@ -14,9 +14,12 @@ from dsec_layers.builder.words import split_words
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.digest import Digest
 
-_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.*?)\s*")
+_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.*)")
 _HEREDOC = re.compile(r"[0-9]*<<(-?)((?:'[^']+'|\"[^\"]+\"|[^\s<>|&;()'\"])+)(?:[>|&;)].*)?")
 _TAKES_HEREDOCS: Final = frozenset({"RUN", "COPY", "ADD"})
+# Much more than anybody writes; planning takes time that grows with their square.
+_MAX_BYTES: Final = 1 << 22
+_MAX_INSTRUCTIONS: Final = 4000
 _FRONTEND: Final = re.compile(r"(docker\.io/)?docker/dockerfile(-upstream)?(:\S*)?")
 
 
@@ -54,6 +57,8 @@ class Layerfile:
 
 def parse(data: bytes, *, name: str = "Layerfile") -> Layerfile:
     """Parse a Layerfile; `name` stands in errors. Raises InvalidInputError with `name:line`."""
+    if len(data) > _MAX_BYTES:
+        raise InvalidInputError(f"larger than {_MAX_BYTES >> 20} MiB", where=f"{name}:1")
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -104,6 +109,7 @@ class _Reader:
 
     def read_instructions(self, escape: str) -> Iterator[Instruction]:
         """The instructions in order."""
+        count = 0
         while self.position < len(self.lines):
             if _is_comment_or_blank(self.lines[self.position]):
                 self.position += 1
@@ -117,6 +123,9 @@ class _Reader:
             heredocs: tuple[HereDoc, ...] = ()
             if keyword.upper() in _TAKES_HEREDOCS:
                 heredocs = tuple(self._read_heredocs(text, escape, where))
+            count += 1
+            if count > _MAX_INSTRUCTIONS:
+                raise InvalidInputError(f"more than {_MAX_INSTRUCTIONS} instructions", where=where)
             yield Instruction(keyword.upper(), text, where, heredocs)
 
     def _join_continued(self, escape: str) -> str:

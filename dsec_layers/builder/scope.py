@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -35,6 +35,8 @@ from dsec_layers.model.runconfig import RunConfig
 AUTHORS_LABEL: Final = "org.opencontainers.image.authors"
 DEFAULT_SHELL: Final = ("/bin/sh", "-c")
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
+# Of one kind together. The kernel gives a program at most 2 MiB, with its arguments.
+_MAX_VARIABLES: Final = 1 << 20
 # Arguments that a RUN sees without an ARG line and that do not count as inputs.
 AMBIENT_ARGUMENTS: Final = frozenset(
     variant
@@ -132,7 +134,7 @@ class Scope:
         match meaning:
             case Arg():
                 declared = declare(meaning, self, arguments)
-                return replace(self, variables={**self.variables, **declared})
+                return replace(self, variables=bounded({**self.variables, **declared}.items()))
             case Cmd(command):
                 changed = msgspec.structs.replace(own, cmd=self.command_words(command))
                 return replace(self, own=changed, command_is_own=True)
@@ -141,9 +143,10 @@ class Scope:
                 entrypoint = self.command_words(command)
                 own = msgspec.structs.replace(own, entrypoint=entrypoint, cmd=cmd)
             case Env(pairs):
-                own = msgspec.structs.replace(own, env={**own.env, **self._expand_pairs(pairs)})
+                env = bounded({**own.env, **self._expand_pairs(pairs)}.items())
+                own = msgspec.structs.replace(own, env=env)
             case Label(pairs):
-                labels = {**own.labels, **self._expand_pairs(pairs)}
+                labels = bounded({**own.labels, **self._expand_pairs(pairs)}.items())
                 own = msgspec.structs.replace(own, labels=labels)
             case Workdir(path):
                 own = msgspec.structs.replace(own, workdir=self.absolute(self.expand(path)))
@@ -180,14 +183,33 @@ class Scope:
         return own
 
     def _expand_pairs(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-        return {self.expand(name): self.expand(value) for name, value in pairs}
+        visible = self.visible  # once: there may be many pairs, and many variables
+        words = ([expand(word, visible, escape=self.escape) for word in pair] for pair in pairs)
+        return bounded((name, value) for name, value in words)
 
 
 def declare(meaning: Arg, scope: Scope, arguments: Arguments) -> dict[str, str]:
     """The variables that an ARG line sets. Raises ValueError."""
-    declared: dict[str, str] = {}
-    for name, default in meaning.pairs:
-        value = arguments.value(name, None if default is None else scope.expand(default))
-        if value is not None:
-            declared[name] = value
-    return declared
+    visible = scope.visible
+
+    def values() -> Iterator[tuple[str, str]]:
+        for name, default in meaning.pairs:
+            if default is not None:
+                default = expand(default, visible, escape=scope.escape)
+            value = arguments.value(name, default)
+            if value is not None:
+                yield name, value
+
+    return bounded(values())
+
+
+def bounded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The pairs, as long as a program can be given them. Raises ValueError."""
+    found: dict[str, str] = {}
+    length = 0
+    for name, value in pairs:
+        length += len(name) + len(value)
+        if length > _MAX_VARIABLES:
+            raise ValueError(f"the variables are longer than {_MAX_VARIABLES} characters together")
+        found[name] = value
+    return found

@@ -1,16 +1,20 @@
 """Patterns in `${x#pattern}` and the like: `*` any text, `?` any character, a backslash quotes.
 
-Matching takes time proportional to the lengths of text and pattern, whatever they are.
+Matching takes time proportional to the lengths of text and pattern, whatever they are. Replacing
+starts anew at every character, so it gives up where that takes too long.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 _TOKEN = re.compile(r"\\(.)|(.)|(\\)", re.DOTALL)
 _ANY = "any"
 _ONE = "one"
+_MAX_STEPS: Final = 2_000_000
+_MAX_LENGTH: Final = 1 << 20
 
 
 def literal(text: str) -> str:
@@ -27,12 +31,21 @@ def trim(value: str, pattern: str, *, at_end: bool, longest: bool) -> str:
 
 
 def substitute(value: str, pattern: str, replacement: str, *, every: bool) -> str:
-    """`value` with the first match, or every one, replaced; of matches the longest counts."""
+    """`value` with the first match, or every one, replaced; of matches the longest counts.
+
+    Raises ValueError when that takes too long, or the result is too long.
+    """
     tokens = list(_tokens(pattern))
     result: list[str] = []
-    position = 0
+    position = steps = produced = 0
     while position < len(value):
-        length = max(_lengths(value[position:], tokens), default=0)
+        length = examined = 0
+        for examined, matches in _starts(value, position, tokens):
+            length = examined if matches else length
+        steps += 1 + examined * len(tokens)
+        produced += len(replacement) if length else 1
+        if steps > _MAX_STEPS or produced > _MAX_LENGTH:
+            raise ValueError(f"{value[:40]!r}... is too long to replace {pattern[:40]!r} in it")
         if length == 0:  # what matches nothing is left alone, as in a shell
             result.append(value[position])
             position += 1
@@ -45,7 +58,7 @@ def substitute(value: str, pattern: str, replacement: str, *, every: bool) -> st
 
 
 def _trim_start(value: str, tokens: Sequence[str], *, longest: bool) -> str:
-    lengths = _lengths(value, tokens)
+    lengths = (length for length, matches in _starts(value, 0, tokens) if matches)
     length = max(lengths, default=0) if longest else next(lengths, 0)
     return value[length:]
 
@@ -59,15 +72,14 @@ def _tokens(pattern: str) -> Iterator[str]:
             yield quoted or plain or last
 
 
-def _lengths(value: str, tokens: Sequence[str]) -> Iterator[int]:
-    """The lengths of the starts of `value` that the tokens match, in ascending order."""
+def _starts(value: str, at: int, tokens: Sequence[str]) -> Iterator[tuple[int, bool]]:
+    """Lengths from `at` on in ascending order, and whether the tokens match so much of `value`."""
     states = _settled({0}, tokens)
-    for length in range(len(value) + 1):
-        if len(tokens) in states:
-            yield length
-        if length == len(value) or not states:
+    for length in range(len(value) - at + 1):
+        yield length, len(tokens) in states
+        if at + length == len(value) or not states:
             return
-        states = _settled(set(_stepped(states, tokens, value[length])), tokens)
+        states = _settled(set(_stepped(states, tokens, value[at + length])), tokens)
 
 
 def _stepped(states: set[int], tokens: Sequence[str], character: str) -> Iterator[int]:

@@ -31,8 +31,8 @@ _LONGEST_NS: Final = 2**63 - 1
 
 
 def ports(words: Iterable[str]) -> Iterator[str]:
-    """Every port of `80`, `80/udp` and `80-90/tcp`, as `NUMBER/PROTOCOL`."""
-    for word in words:
+    """Every port of `80`, `80/udp` and `80-90/tcp`, as `NUMBER/PROTOCOL`, once or more often."""
+    for word in dict.fromkeys(words):
         match = _PORT.fullmatch(word)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if match is None or not 0 < first <= last < 1 << 16:

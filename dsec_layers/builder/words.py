@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 _FLAG = re.compile(r"--([A-Za-z][A-Za-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
+_WORD = re.compile(r"\s*(\S+)\s*")
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -50,17 +52,17 @@ def split_words(text: str, *, escape: str = "\\") -> list[str]:
 def take_flags(text: str) -> tuple[list[Flag], str]:
     """The flags at the start of an instruction's text, and the rest. A bare `--` ends them."""
     flags: list[Flag] = []
-    rest = text.lstrip()
-    while rest.startswith("--"):
-        word, *tail = rest.split(maxsplit=1)
+    rest = 0
+    for match in _WORD.finditer(text):
+        word, rest = match[1], match.start(1)
         if word != "--" and _FLAG.fullmatch(word) is None:
             break
-        rest = tail[0] if tail else ""
+        rest = match.end()
         if word == "--":
             break
         name, _, value = word[2:].partition("=")
         flags.append(Flag(name.lower(), value))
-    return flags, rest
+    return flags, text[rest:]
 
 
 def parse_json_list(text: str) -> tuple[str, ...] | None:

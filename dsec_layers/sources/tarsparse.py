@@ -64,7 +64,7 @@ def check_map(size: int, runs: Runs, stored: int) -> None:
     """Raise MalformedError unless runs are in order, within `size`, and `stored` bytes in all."""
     end = 0
     for offset, length in runs:
-        if offset < end:
+        if offset < end or length < 0:
             raise MalformedError("a sparse map is not in order")
         end = offset + length
     if end > size or sum(length for _, length in runs) != stored:

@@ -25,6 +25,8 @@ _MAX_TIME_NS: Final = 2**63 - 1
 _MAX_FILE_BYTES: Final = 2**63 - 1
 # Each takes some 500 bytes of memory, and of an archive next to nothing.
 _MAX_ENTRIES: Final = 1 << 22
+# Of all paths together: one short member may lie below two thousand directories.
+_MAX_PATHS_BYTES: Final = 1 << 30
 _WHITEOUT_PREFIX: Final = b".wh."
 _META_PREFIX: Final = b".wh..wh."
 _OPAQUE_MARKER: Final = b".wh..wh..opq"
@@ -56,6 +58,8 @@ class TreeBuilder:
         self._opaques: set[bytes] = set()
         self._lifted: dict[bytes, Entry] = {}
         self._groups = 0
+        self._paths_bytes = 0
+        self._children: dict[bytes, list[bytes]] | None = None  # known when first asked for
 
     def add(self, member: Member, content: Content | None) -> None:
         """Add one member; `content` belongs to files. The last member of a path wins."""
@@ -103,18 +107,36 @@ class TreeBuilder:
         known = self._entries.get(path)
         if known is not None and known.kind is EntryKind.DIRECTORY is not entry.kind:
             self._remove_below(path)
+        self._admit(path)
         self._entries[path] = entry
-        if len(self._entries) > _MAX_ENTRIES:
-            raise self._refused(path, f"is one of more than {_MAX_ENTRIES} entries")
         self._contents.pop(path, None)
         if content is not None:
             self._contents[path] = content
 
+    def _admit(self, path: bytes) -> None:
+        """Count a path that may be new. Raises InvalidInputError for one too many."""
+        if path in self._entries:
+            return
+        self._paths_bytes += len(path)
+        if self._paths_bytes > _MAX_PATHS_BYTES:
+            raise self._refused(path, f"is one of paths of more than {_MAX_PATHS_BYTES} bytes")
+        if len(self._entries) >= _MAX_ENTRIES:
+            raise self._refused(path, f"is one of more than {_MAX_ENTRIES} entries")
+        if self._children is not None:
+            self._children.setdefault(path.rpartition(b"/")[0], []).append(path)
+
     def _remove_below(self, path: bytes) -> None:
-        inside = path + b"/"
-        for below in [name for name in self._entries if name.startswith(inside)]:
-            del self._entries[below]
-            self._contents.pop(below, None)
+        if self._children is None:
+            self._children = {}
+            for known in self._entries:
+                self._children.setdefault(known.rpartition(b"/")[0], []).append(known)
+        pending = self._children.pop(path, [])
+        while pending:
+            below = pending.pop()
+            pending += self._children.pop(below, [])
+            if self._entries.pop(below, None) is not None:
+                self._contents.pop(below, None)
+                self._paths_bytes -= len(below)
 
     def _link(self, path: bytes, member: Member) -> None:
         """Give the inode of the member's target one more name."""
@@ -151,6 +173,8 @@ class TreeBuilder:
             raise self._refused(name, "has '..' in its path")
         if any(len(part) > longest for part in parts):
             raise self._refused(name, "has a name longer than 255 bytes")
+        if sum(map(len, parts)) + len(parts) > _MAX_PATH_BYTES + 1:
+            raise self._refused(name, "has a path longer than 4095 bytes")
         return parts
 
     def _directory(self, parts: list[bytes], name: bytes) -> bytes:
@@ -170,12 +194,15 @@ class TreeBuilder:
             if part in (b"", b"."):
                 continue
             here = _join(done, part)
+            if len(here) > _MAX_PATH_BYTES:
+                raise self._refused(name, "has a path longer than 4095 bytes")
             entry = self._entries.get(here) or self._below(here) or _made(here)
             if entry.kind is EntryKind.SYMLINK:
                 followed += 1
                 todo += entry.target.split(b"/")[::-1]
                 done = b"" if entry.target.startswith(b"/") else done
             elif entry.kind is EntryKind.DIRECTORY:
+                self._admit(here)
                 self._entries.setdefault(here, entry)
                 done = here
             else:
@@ -233,7 +260,8 @@ class TreeBuilder:
         )
 
     def _refused(self, name: bytes, reason: str) -> InvalidInputError:
-        return InvalidInputError(f"{self._name}: {name!r} {reason}")
+        shown = name if len(name) <= _MAX_PATH_BYTES else name[:100] + b"..."
+        return InvalidInputError(f"{self._name}: {shown!r} {reason}")
 
 
 def _join(parent: bytes, name: bytes) -> bytes:

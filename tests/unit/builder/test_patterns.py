@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,49 @@ def test_a_name_matches_itself_escaped(name: bytes) -> None:
     escaped = b"".join(b"\\" + bytes([byte]) for byte in name)
     assert compile_pattern(escaped).fullmatch(name)
     assert has_wildcard(escaped)
+
+
+def test_a_double_star_in_a_name() -> None:
+    paths = ("ab", "a/b", "a/c/b", "axb", "ax/b", "b")
+    assert ignored("a**/b", *paths) == ["ab", "a/b", "a/c/b", "ax/b"]
+    assert ignored("*a**/b", "xaab", "xa/ab", "xa/c/b") == ["xaab", "xa/c/b"]
+    with pytest.raises(ValueError, match=r"a\*\*/a\*\*/.* has too many `\*\*/`"):
+        compile_pattern(b"a**/" * 5)
+
+
+@pytest.mark.parametrize(
+    "pattern", [b"*a" * 20 + b"b", b"**/a/*a/" * 20 + b"b", b"**a*" * 20 + b"b"]
+)
+def test_no_pattern_takes_long(pattern: bytes) -> None:
+    """A matcher that tries all ways would take years."""
+    assert not compile_pattern(pattern).fullmatch(b"a/" * 500 + b"a" * 200)
+
+
+def _tries_all(pattern: bytes, path: bytes) -> bool:
+    """What a pattern of these signs matches, said in the shortest way."""
+    if not pattern:
+        return not path
+    if pattern.startswith(b"**/"):
+        rest = pattern[3:]
+        starts = [at + 1 for at in range(len(path)) if path[at : at + 1] == b"/"]
+        return any(_tries_all(rest, path[at:]) for at in (0, *starts))
+    if pattern.startswith(b"**"):
+        return any(_tries_all(pattern[2:], path[at:]) for at in range(len(path) + 1))
+    if pattern.startswith(b"*"):
+        name = path.split(b"/", 1)[0]
+        return any(_tries_all(pattern[1:], path[at:]) for at in range(len(name) + 1))
+    is_one = path and path[:1] != b"/" if pattern[:1] == b"?" else path[:1] == pattern[:1]
+    return bool(is_one) and _tries_all(pattern[1:], path[1:])
+
+
+@given(
+    st.lists(st.sampled_from([b"*", b"**", b"**/", b"/", b"a", b"b", b"?"]), max_size=6),
+    st.lists(st.sampled_from([b"a", b"b", b"/"]), max_size=7).map(b"".join),
+)
+def test_a_pattern_matches_what_trying_all_ways_finds(signs: list[bytes], path: bytes) -> None:
+    pattern = re.sub(rb"\*\*+", b"**", b"".join(signs))
+    try:
+        compiled = compile_pattern(pattern)
+    except ValueError:
+        return
+    assert bool(compiled.fullmatch(path)) == _tries_all(pattern, path)

@@ -410,3 +410,16 @@ def test_no_more_steps_than_the_kernel_stacks() -> None:
     with pytest.raises(InvalidInputError, match=f"^L:{MAX_STEPS + 4}: RUN: more than") as caught:
         stage(some + "FROM a\nRUN b\nRUN c\n")
     assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("line", ["ENV a=$a$a", "ARG a=$a$a", "LABEL a=$a$a", "ENV a=${a//x/$a}"])
+def test_variables_that_double_are_refused(line: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"too long|longer than 1048576"):
+        plan_of("FROM scratch\nENV a=xxxxxxxx\n" + f"{line}\nENV a=$a$a\n" * 30)
+
+
+def test_a_layerfile_has_bounds() -> None:
+    with pytest.raises(InvalidInputError, match=":4001: more than 4000 instructions"):
+        plan_of("FROM scratch\n" + "USER a\n" * 4001)
+    with pytest.raises(InvalidInputError, match="larger than 4 MiB"):
+        plan_of("FROM scratch\n" + "#" * (4 << 20))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +43,10 @@ def test_what_is_quoted_means_itself(value: str, text: str, word: str) -> None:
 def test_many_stars_take_no_time() -> None:
     value = "a" * 2000
     assert trim(value, "*a" * 40 + "*b", at_end=False, longest=True) == value
+
+
+def test_replacing_gives_up_where_it_takes_too_long() -> None:
+    with pytest.raises(ValueError, match="too long to replace"):
+        substitute("a" * 100_000, "*x*y", "", every=True)
+    with pytest.raises(ValueError, match="too long to replace"):
+        substitute("a" * 2000, "a", "b" * 1000, every=True)

@@ -431,6 +431,14 @@ def test_impossible_sparse_maps_are_corrupt(tmp_path: Path, sparse_map: bytes, s
         read(data, tmp_path)
 
 
+def test_a_run_of_negative_length_is_corrupt(tmp_path: Path) -> None:
+    numbers = [b"%011o\0" % 0, b"%011o\0" % 1024, b"%011o\0" % 1024, b"\xff" * 11 + b"\0"]
+    area = b"".join(numbers).ljust(96, b"\0") + b"\0" + b"%011o\0" % 2000
+    header = raw_header(b"big", b"S", 768, rest=b"ustar  \0" + bytes(121) + area)
+    with pytest.raises(CorruptError, match="not in order"):
+        read(header + bytes(1024) + END, tmp_path)
+
+
 def test_a_map_longer_than_its_member_is_corrupt(tmp_path: Path) -> None:
     records = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.realsize", b"1000")]
     for start in (b"1000000\n", b"1" * 512):

@@ -104,3 +104,35 @@ def test_extended_records_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
         read(pax_member(many, raw_header(b"f")) + END, tmp_path)
     with pytest.raises(CorruptError, match="too many extended records"):
         read(pax_member(few, pax_member(few, raw_header(b"f"))) + END, tmp_path)
+
+
+def test_paths_are_bounded_before_their_parents_are_made(tmp_path: Path) -> None:
+    """A long name of many directories takes the square of its length."""
+    for name in (b"a/" * 1_000_000, b"a/" * 2049):
+        with pytest.raises(InvalidInputError, match="has a path longer than 4095 bytes") as caught:
+            read(pax_member([(b"path", name)], raw_header(b"a")) + END, tmp_path)
+        assert len(caught.value.message) < 5000
+    links = [raw_header(b"l", b"2", link=b"d/" * 49 + b"m"), raw_header(b"d/" * 49 + b"m", b"5")]
+    deep = pax_member([(b"path", b"l/" + b"e/" * 2000 + b"f")], raw_header(b"a"))
+    with pytest.raises(InvalidInputError, match="has a path longer than 4095 bytes"):
+        read(b"".join(links) + deep + END, tmp_path)
+
+
+def test_all_paths_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(treebuilder, "_MAX_PATHS_BYTES", 20)
+    names = [b"aa/bb/c", b"aa", b"d" * 9]  # 2 + 5 + 7; gone again; 2 + 9
+    kinds = [b"0", b"0", b"0"]
+    members = [raw_header(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    assert paths(read(b"".join(members) + END, tmp_path)) == [b"", b"aa", b"d" * 9]
+    with pytest.raises(InvalidInputError, match="is one of paths of more than 20 bytes"):
+        read(b"".join([*members, raw_header(b"e" * 10)]) + END, tmp_path)
+
+
+def test_directories_that_become_files_and_directories_again(tmp_path: Path) -> None:
+    """Each time only what lies below is looked at, or this would take minutes."""
+    many = [raw_header(b"many/%d" % number) for number in range(20_000)]
+    again = [raw_header(b"d", b"5"), raw_header(b"d/e/f"), raw_header(b"d")] * 10_000
+    last = [raw_header(b"d", b"5"), raw_header(b"d/g/h")]
+    source = read(b"".join([*many, *again, *last]) + END, tmp_path)
+    assert paths(source)[1:4] == [b"d", b"d/g", b"d/g/h"]
+    assert len(source.tree) == 20_005
