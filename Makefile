@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Without bytecode every start of the program would compile it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test lint bench lock clean
+.PHONY: help quickstart test lint fuzz bench lock clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -17,10 +17,13 @@ quickstart: $(READY) ## Build, push, mount and run a real environment, and say w
 	$(SUDO) $(VENV)/bin/python scripts/quickstart.py
 
 test: $(READY) ## Run all checks and tests
-	scripts/check lint unit integration
+	scripts/check lint unit fuzz integration
 
 lint: $(READY) ## Run the static checks
 	scripts/check lint
+
+fuzz: $(READY) ## Give parsers and archive readers 100,000 strange inputs
+	HYPOTHESIS_PROFILE=nightly scripts/check fuzz
 
 bench: $(READY) ## Run all benchmarks against their goals
 	$(SUDO) $(VENV)/bin/python -m bench all

@@ -1,6 +1,11 @@
-"""How many examples property tests draw, where the profile's number would take too long."""
+"""How much the running profile asks for, where the profile's number of examples does not fit."""
+
+import os
 
 from hypothesis import settings
+
+# Many more inputs, and larger ones.
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 # For trees, of which an example costs milliseconds to draw: a third of what the profile says.
 fewer = settings(max_examples=settings().max_examples // 3)
