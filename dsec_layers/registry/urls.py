@@ -1,9 +1,11 @@
 """From a store's URL to the store, and how others add schemes of their own.
 
-Built in are `dir:///path` and `threefs:///path` (the directory where 3FS is mounted, or one below
-it). A program or site adds a scheme by a module that calls `register` when it is imported;
-processes that are started for the user, such as the lazy file system daemon, import the modules
-named in DSEC_STORE_PLUGINS (separated by commas) before they open a store of an unknown scheme:
+Built in are `dir:///path`, `threefs:///path` (the directory where 3FS is mounted, or one below it),
+`s3://bucket/prefix?...` (see `s3.location`) and `oci://registry/prefix` (see `oci.endpoint`), which
+is `oci+http://` where the registry has no TLS. A program or site adds a scheme by a module that
+calls `register` when it is imported; processes that are started for the user, such as the lazy file
+system daemon, import the modules named in DSEC_STORE_PLUGINS (separated by commas) before they open
+a store of an unknown scheme:
 
     # mystore.py, found on PYTHONPATH; used with DSEC_STORE_PLUGINS=mystore
     from dsec_layers.registry.urls import register
@@ -70,6 +72,18 @@ def _open_directory(url: str, create: bool) -> Store:
     return DirectoryStore.open(directory_path(url), scheme=url.partition("://")[0], create=create)
 
 
+def _open_s3(url: str, create: bool) -> Store:
+    from dsec_layers.registry.s3.store import S3Store  # boto3 takes its time to import
+
+    return S3Store.open(url, create=create)
+
+
+def _open_registry(url: str, create: bool) -> Store:
+    from dsec_layers.registry.oci.store import OciStore
+
+    return OciStore.open(url)
+
+
 def _import_plugins() -> None:
     for name in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(",")):
         try:
@@ -81,4 +95,10 @@ def _import_plugins() -> None:
             ) from error
 
 
-_openers: dict[str, Opener] = {"dir": _open_directory, "threefs": _open_directory}
+_openers: dict[str, Opener] = {
+    "dir": _open_directory,
+    "threefs": _open_directory,
+    "s3": _open_s3,
+    "oci": _open_registry,
+    "oci+http": _open_registry,
+}

@@ -1,0 +1,36 @@
+"""A limit to bandwidth that many threads share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Pace:
+    """A token bucket: `bytes_per_s` on average, a second's worth at once after a pause.
+
+    `clock` gives seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._paid_until = clock() - 1.0
+
+    def carry(self, amount_bytes: int) -> None:
+        """Wait until so many bytes may pass, each thread in its turn."""
+        with self._lock:
+            now = self._clock()
+            self._paid_until = max(self._paid_until, now - 1.0) + amount_bytes / self._bytes_per_s
+            wait_s = self._paid_until - now
+        if wait_s > 0:
+            self._sleep(wait_s)
