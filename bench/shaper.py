@@ -163,6 +163,11 @@ class ShapedStore:
         self.line.request()
         return self.store.resolve(reference)
 
+    def tagged(self, reference: Reference) -> Descriptor:
+        """One request."""
+        self.line.request()
+        return self.store.tagged(reference)
+
     def tag(
         self,
         reference: Reference,
@@ -179,10 +184,12 @@ class ShapedStore:
         self.line.request()
         self.store.untag(reference)
 
-    def tags(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
+    def tags(
+        self, kind: Kind | None = None, name: str | None = None
+    ) -> Iterator[tuple[Reference, Descriptor]]:
         """One request."""
         self.line.request()
-        yield from self.store.tags(kind)
+        yield from self.store.tags(kind, name)
 
     def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
         """One request."""

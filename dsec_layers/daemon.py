@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from dsec_layers.api.keeping import keep
 from dsec_layers.lazyfs.daemon import main
 from dsec_layers.registry.urls import open_store
 
 if __name__ == "__main__":
-    main(open_store)
+    main(open_store, beside=partial(keep, open_store=open_store))

@@ -13,6 +13,7 @@ from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.environment import Environment
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import merge
+from dsec_layers.registry import leases, tagging
 
 
 def compose(
@@ -36,9 +37,16 @@ def compose(
     if on_report is not None:
         on_report(_report(bench, ordered, deep=False))
     descriptor = environment.descriptor()
-    bench.local.put(descriptor, environment.encode())
-    bench.local.tag(reference, descriptor)
     layers = tuple(bench.layer(layer) for layer in environment.layers)
+    blobs = (blob for layer in layers for blob in (layer.descriptor, *layer.manifest.blobs))
+    with leases.hold(bench.local, (descriptor, *blobs), purpose="compose") as held:
+        bench.local.put(descriptor, environment.encode())
+        for layer in environment.layers:
+            bench.by_digest(
+                layer.digest
+            )  # what has just been collected is fetched again, or missed
+        held.check()
+        tagging.set_tag(bench.local, reference, descriptor)
     return sum_row(str(reference), descriptor.digest, layers)
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import BusyError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices
 from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.reference import Reference
+from dsec_layers.registry import leases, standing
 
 
 class Mounted(msgspec.Struct, frozen=True):
@@ -80,11 +81,10 @@ def mount(
 
     Raises NotFoundError, CorruptError, BusyError, CapabilityMissingError, DaemonError, StoreError.
     """
-    stack = bench.stack(reference)
-    bench.check_packs(stack.layers)
-    made = manager(bench).mount(
-        stack.layers, target, read_only=read_only, upper=upper, name=str(reference)
-    )
+    with secured(bench, reference) as stack:
+        made = manager(bench).mount(
+            stack.layers, target, read_only=read_only, upper=upper, name=str(reference)
+        )
     return _mounted(made)
 
 
@@ -98,16 +98,34 @@ def mounted(
     extra_lowers: Sequence[Path] = (),
 ) -> Iterator[Rootfs]:
     """The same for the length of a block. Raises as `mount`."""
-    stack = bench.stack(reference)
-    bench.check_packs(stack.layers)
-    with manager(bench).mounted(
-        stack.layers,
-        target,
-        read_only=read_only,
-        extra_lowers=extra_lowers,
-        name=str(reference),
-    ) as rootfs:
+    with (
+        secured(bench, reference) as stack,
+        manager(bench).mounted(
+            stack.layers,
+            target,
+            read_only=read_only,
+            extra_lowers=extra_lowers,
+            name=str(reference),
+        ) as rootfs,
+    ):
         yield rootfs
+
+
+@contextlib.contextmanager
+def secured(bench: Workbench, reference: Reference) -> Iterator[Stack]:
+    """What `reference` stands for, none of which a collector removes during the block.
+
+    A mount made in it is safe afterwards too: the journal stands for it here, and a lease that the
+    daemon renews stands for it in other stores. Raises as `mount`.
+    """
+    with leases.hold(bench.local, purpose="mount") as held:
+        stack = bench.held_stack(reference, held)
+        bench.check_packs(stack.layers)
+        packs = (pack for layer in stack.layers for pack in layer.manifest.packs)
+        if bench.stores and not all(bench.local.has(pack) for pack in packs):
+            for store in bench.remotes:
+                standing.lend(store, [layer.digest.hex for layer in stack.layers], stack.blobs)
+        yield stack
 
 
 def umount(

@@ -16,6 +16,7 @@ from dsec_layers.lazyfs.metadata import MetadataImages
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.tree import EntryKind, Tree
+from dsec_layers.registry.leases import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,10 @@ class MountedLayer:
 class Parents:
     """Implements `LayerProvider`."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, held: Held) -> None:
+        """`held`, a lease on the local store, takes in all that is resolved."""
         self._bench = bench
+        self._held = held
         self._stacks: dict[str, Stack] = {}
 
     def resolve(self, reference: Reference) -> ParentLayer:
@@ -57,7 +60,7 @@ class Parents:
             raise InvalidInputError(
                 f"{reference} is an environment", hint="build on a base, workspace or toolkit"
             )
-        stack = self._bench.stack(reference)
+        stack = self._bench.held_stack(reference, self._held)
         top = stack.layers[-1]
         self._stacks[top.descriptor.digest] = stack
         return ParentLayer(

@@ -15,6 +15,7 @@ from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.registry import leases, tagging
 
 
 def publish(
@@ -29,12 +30,43 @@ def publish(
     progress: Callable[[int], None] | None = None,
 ) -> LayerRow:
     """Pack `source` as `reference` and tag it when it is whole. Raises as `pack_layer`."""
+    with leases.hold(bench.local, purpose="build") as held:
+        layer = packed(
+            bench,
+            held,
+            source,
+            reference,
+            run=run,
+            provenance=provenance,
+            known=known,
+            workers=workers,
+            progress=progress,
+        )
+        return tagged(bench, held, layer, reference)
+
+
+def packed(
+    bench: Workbench,
+    held: leases.Held,
+    source: Source,
+    reference: Reference,
+    *,
+    run: RunConfig,
+    provenance: Provenance,
+    known: Sequence[KnownLayer] = (),
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> MountLayer:
+    """The first half of `publish`: the layer is whole in the local store, without a tag.
+
+    `held`, a lease on that store, takes it in.
+    """
     with work_folder(bench.home.root, "pack") as work_dir:
-        packed = pack_layer(
+        made = pack_layer(
             source,
             kind=reference.kind,
             name=reference.name,
-            store=bench.local,
+            store=leases.LeasedWriter(bench.local, held),
             work_dir=work_dir,
             run=run,
             provenance=provenance,
@@ -42,9 +74,15 @@ def publish(
             progress=progress,
             known=known,
         )
-    descriptor = packed.manifest.descriptor()
-    bench.local.tag(reference, descriptor)
-    layer = MountLayer(descriptor, packed.manifest, packed.config, bench.local)
+    return MountLayer(made.manifest.descriptor(), made.manifest, made.config, bench.local)
+
+
+def tagged(
+    bench: Workbench, held: leases.Held, layer: MountLayer, reference: Reference
+) -> LayerRow:
+    """The second half of `publish`. Raises BusyError when the lease could not be renewed."""
+    held.check()
+    tagging.set_tag(bench.local, reference, layer.descriptor)
     return layer_row(layer, str(reference))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.manifest import OCI_INDEX, Descriptor
 
 
 class LayerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,13 @@ def layer_row(layer: MountLayer, reference: str) -> LayerRow:
         stored_bytes=sum(blob.size for blob in layer.manifest.blobs),
         chunks=sizes.chunks,
     )
+
+
+def any_row(reference: str, descriptor: Descriptor, layers: tuple[MountLayer, ...]) -> LayerRow:
+    """The row of an environment with these layers, or of the only one."""
+    if descriptor.media_type == OCI_INDEX:
+        return sum_row(reference, descriptor.digest, layers)
+    return layer_row(layers[0], reference)
 
 
 def sum_row(reference: str, digest: str, layers: tuple[MountLayer, ...]) -> LayerRow:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.mounting import manager, secured
 from dsec_layers.api.runtimes import forget_runtime, working_runtime
-from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.linux import container
@@ -52,11 +52,24 @@ def run(
     could not be started, of which the status is 126 or 127. Raises NotFoundError, CorruptError,
     CapabilityMissingError, InvalidInputError, DaemonError, StoreError.
     """
-    stack = bench.stack(reference)
+    with secured(bench, reference) as stack:
+        return _run(bench, stack, argv, options, on_output, on_error, on_complaint)
+
+
+def _run(
+    bench: Workbench,
+    stack: Stack,
+    argv: Sequence[str],
+    options: RunOptions,
+    on_output: Callable[[bytes], None] | None,
+    on_error: Callable[[bytes], None] | None,
+    on_complaint: Callable[[str], None],
+) -> int:
     words = command_words(stack.run, argv, options.entrypoint)
     if not words:
-        raise InvalidInputError(f"{reference} has no command of its own", hint="give one after --")
-    bench.check_packs(stack.layers)
+        raise InvalidInputError(
+            f"{stack.reference} has no command of its own", hint="give one after --"
+        )
     rootfs_manager = manager(bench)
     scratch = bench.home.run / "containers"
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +83,7 @@ def run(
             upper=options.upper,
             extra_lowers=[stubs],
             on_layers=lambda layers: make_stubs(stubs, layers[::-1], options.binds),
-            name=f"{reference} $ {shlex.join(words)}",
+            name=f"{stack.reference} $ {shlex.join(words)}",
         ) as rootfs,
     ):
         command = _command(rootfs.target, words, stack.run, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from dsec_layers.model.runconfig import RunConfig, merge
 from dsec_layers.registry import layers as stored
 from dsec_layers.registry.directory import DirectoryStore
 from dsec_layers.registry.failover import Failover
+from dsec_layers.registry.leases import Held
 from dsec_layers.registry.local import Home
 from dsec_layers.registry.urls import open_store
 
@@ -41,6 +42,14 @@ class Stack:
     descriptor: Descriptor
     layers: tuple[MountLayer, ...]
     run: RunConfig
+
+    @property
+    def blobs(self) -> Iterator[Descriptor]:
+        """All that it is made of."""
+        yield self.descriptor
+        for layer in self.layers:
+            yield layer.descriptor
+            yield from layer.manifest.blobs
 
 
 class Workbench:
@@ -149,6 +158,16 @@ class Workbench:
             return Stack(reference, descriptor, layers, environment.run)
         layers = self._with_bases(descriptor)
         return Stack(reference, descriptor, layers, merge(layer.config.run for layer in layers))
+
+    def held_stack(self, reference: Reference, held: Held) -> Stack:
+        """The same, and `held`, a lease on the local store, lets nothing of it be removed there."""
+        while True:
+            stack = self.stack(reference)
+            held.add(stack.blobs)
+            if all(self.local.has(layer.descriptor) for layer in stack.layers):
+                return (
+                    stack  # else it went just before the lease, and is not found or fetched again
+                )
 
     def check_packs(self, layers: Sequence[MountLayer]) -> None:
         """Fail before anything is mounted that could only give EIO. Raises NotFoundError."""

@@ -1,10 +1,10 @@
-"""`ls`, `inspect`, `tree`, `cat`, `stats` and `rm`."""
+"""`inspect`, `tree`, `cat` and `stats`."""
 
 from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import click
 
@@ -12,9 +12,8 @@ from dsec_layers.api import looking, usage
 from dsec_layers.api import stats as api_stats
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import printable, size, table
-from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.reference import Reference
 from dsec_layers.model.tree import Entry, EntryKind
-from dsec_layers.registry.prune import GRACE_S
 
 _TYPES = {
     EntryKind.DIRECTORY: stat.S_IFDIR,
@@ -26,16 +25,6 @@ _TYPES = {
     EntryKind.SOCKET: stat.S_IFSOCK,
     EntryKind.WHITEOUT: 0,
 }
-
-
-@click.command("ls")
-@click.argument("kind", type=click.Choice([kind.value for kind in Kind]), required=False)
-@json_option
-@pass_context
-def list_(context: Context, kind: str | None) -> None:
-    """List the layers and environments in the local store."""
-    rows = list(looking.list_references(context.workbench, Kind(kind) if kind else None))
-    context.output.result(rows, lambda: _listing(rows))
 
 
 @click.command(short_help="Show all about a layer or environment, as JSON.")
@@ -121,24 +110,6 @@ def stats(context: Context) -> None:
     context.output.result(report, lambda: table(columns, rows, right=columns[1:]))
 
 
-@click.command("rm", short_help="Remove tags from the local store.")
-@click.argument("references", nargs=-1, required=True, type=ReferenceType())
-@click.option("--prune", is_flag=True, help="Also remove data that no tag has reached for a day.")
-@json_option
-@pass_context
-def remove(context: Context, references: tuple[Reference, ...], prune: bool) -> None:
-    """Remove tags from the local store; what other tags reach stays."""
-    looking.remove(context.workbench, references)
-    pruned = looking.prune_store(context.workbench, GRACE_S) if prune else None
-    context.output.result(
-        {
-            "removed": [str(each) for each in references],
-            "pruned_bytes": pruned.bytes if pruned else 0,
-        },
-        lambda: f"{size(pruned.bytes)} of data removed" if pruned else None,
-    )
-
-
 def _usage(rows: Iterable[usage.Usage]) -> str:
     columns = ("SIZE", "STORED", "FILES", "PATH")
     cells = [
@@ -146,25 +117,6 @@ def _usage(rows: Iterable[usage.Usage]) -> str:
         for row in rows
     ]
     return table(columns, cells, right=columns[:3])
-
-
-def _listing(rows: Iterable[looking.Listed]) -> str:
-    columns = ("REFERENCE", "DIGEST", "ENTRIES", "SIZE", "STORED", "DATA")
-    return table(columns, [_listed(row) for row in rows], right=columns[2:5])
-
-
-def _listed(row: looking.Listed) -> Sequence[str]:
-    digest = row.digest.removeprefix("sha256:")[:12]
-    if row.layer is None:
-        return (row.reference, digest, "", "", "", f"damaged: {row.problem}")
-    return (
-        row.reference,
-        digest,
-        str(row.layer.entries),
-        size(row.layer.content_bytes),
-        size(row.layer.stored_bytes),
-        "here" if row.complete else "lazy",
-    )
 
 
 def _entry_text(entry: Entry) -> str:

@@ -177,6 +177,11 @@ def recorded_layers(run: Path) -> list[str]:
     return sorted(_read_state(run / _FILE).layers)
 
 
+def recorded_stores(run: Path) -> dict[str, tuple[str, ...]]:
+    """The URLs of the stores that these layers are read from, by their digests in hex."""
+    return {name: layer.stores for name, layer in _read_state(run / _FILE).layers.items()}
+
+
 def _read_state(path: Path) -> _State:
     try:
         return canonical.decode(path.read_bytes(), _State, what=str(path))

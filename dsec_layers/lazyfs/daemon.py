@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,11 +33,16 @@ _log = logging.getLogger(__name__)
 
 
 def main(
-    open_store: OpenStore, argv: Sequence[str] | None = None, options: Options | None = None
+    open_store: OpenStore,
+    argv: Sequence[str] | None = None,
+    options: Options | None = None,
+    *,
+    beside: Callable[[Path], None] | None = None,
 ) -> None:
     """The daemon's command line. `--ready-fd` is for `client.ensure`; without it, the foreground.
 
-    The environment variable DSEC_CACHE_BYTES limits the chunk cache.
+    `beside` runs in a thread of its own with the home, as long as the daemon does. The environment
+    variable DSEC_CACHE_BYTES limits the chunk cache.
     """
     parser = argparse.ArgumentParser(description="the lazy file system daemon of one home")
     parser.add_argument("--home", type=Path, required=True)
@@ -50,6 +56,8 @@ def main(
         detached.leave_parent()
         ready = partial(detached.say, arguments.ready_fd)
     try:
+        if beside is not None:
+            threading.Thread(target=beside, args=(arguments.home,), daemon=True).start()
         serve(arguments.home, open_store, options, ready=ready and partial(ready, detached.READY))
     except DsecError as error:
         if ready is None:

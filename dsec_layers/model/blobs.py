@@ -59,10 +59,14 @@ class References(Protocol):
     """Mutable names for immutable descriptors."""
 
     def resolve(self, reference: Reference) -> Descriptor:
-        """The descriptor a tag points to.
+        """The descriptor a tag points to, without annotations.
 
         A digest in the reference must match it. Raises NotFoundError.
         """
+        ...
+
+    def tagged(self, reference: Reference) -> Descriptor:
+        """The same with the annotations of the tag, where the store keeps them."""
         ...
 
     def tag(
@@ -72,10 +76,11 @@ class References(Protocol):
         *,
         expected: Descriptor | bool | None = False,
     ) -> None:
-        """Point a tag to `target` atomically.
+        """Point a tag to `target` atomically, and keep the annotations of `target` with it.
 
         `expected` is the compare-and-swap guard: a descriptor that must stand there now, None for
-        'must not exist', False for no guard. Raises ConflictError when the guard fails.
+        'must not exist', False for no guard; only digests are compared. Raises ConflictError when
+        the guard fails.
         """
         ...
 
@@ -83,8 +88,13 @@ class References(Protocol):
         """Remove a tag. Raises NotFoundError."""
         ...
 
-    def tags(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
-        """All tags in reference order, optionally of one kind."""
+    def tags(
+        self, kind: Kind | None = None, name: str | None = None
+    ) -> Iterator[tuple[Reference, Descriptor]]:
+        """All tags in reference order, with their annotations.
+
+        Optionally those of one kind, or of one name of it, without a look at any other.
+        """
         ...
 
 

@@ -8,6 +8,8 @@
                                  references (see `references`)
       referrers/<hh>/<64 hex>/<64 hex>.json
                                  what is attached to a manifest (see `referrers`)
+      leases/<id>, condemned/<id>, clock/<id>
+                                 notes of users and collectors (see `condemned`)
       .../tmp-<pid>-<random>     being written; stale ones are removed by `remove_stale`
 
 Blobs are named by their sha256, `<hh>` being its first two digits. Packs, blobs and references have
@@ -16,8 +18,8 @@ written beside its final name, checked, synced and then linked to that name if i
 blob that others read is never replaced, since the readers of a removed file are not tracked there.
 Only a file that a fault has cut short is replaced by a whole one.
 
-The modification time of a blob is its lease: `put` and `has` renew it, so that collection can spare
-what a push that is still under way counts on.
+The modification time of a blob tells a collector when it was last put or asked for: `put` and `has`
+renew it.
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from dsec_layers.errors import NotFoundError
+from dsec_layers.model.collecting import Note
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import files, lease, marker
 from dsec_layers.registry.blobfiles import BlobFiles
 from dsec_layers.registry.naming import manifest_at
+from dsec_layers.registry.notes import NoteFiles
 from dsec_layers.registry.references import ReferenceFiles
 from dsec_layers.registry.referrers import ReferrerFiles
 
@@ -41,7 +47,7 @@ STALE_AFTER_S: Final = 24 * 3600
 
 
 class DirectoryStore(BlobFiles):
-    """Implements `Store`, safe for many threads, processes and nodes at once. See `open`."""
+    """Implements `Collectable`, safe for many threads, processes and nodes at once. See `open`."""
 
     def __init__(
         self, root: Path, *, scheme: str = "dir", timing: lease.Timing | None = None
@@ -49,6 +55,7 @@ class DirectoryStore(BlobFiles):
         super().__init__(root, scheme)
         self._references = ReferenceFiles(root / "refs", root, timing)
         self._referrers = ReferrerFiles(root / "referrers", root)
+        self._notes = NoteFiles(root)
 
     @classmethod
     def open(cls, root: Path, *, scheme: str = "dir", create: bool = False) -> DirectoryStore:
@@ -69,6 +76,11 @@ class DirectoryStore(BlobFiles):
 
     def resolve(self, reference: Reference) -> Descriptor:
         """See `References.resolve`. A digest without a tag is looked up as manifest or index."""
+        found = self.tagged(reference)
+        return msgspec.structs.replace(found, annotations={}) if found.annotations else found
+
+    def tagged(self, reference: Reference) -> Descriptor:
+        """See `References.tagged`."""
         if reference.digest and not reference.tag:
             return self._find_manifest(reference)
         target = self._references.read(reference)
@@ -96,9 +108,11 @@ class DirectoryStore(BlobFiles):
         """See `References.untag`."""
         self._references.remove(reference)
 
-    def tags(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
+    def tags(
+        self, kind: Kind | None = None, name: str | None = None
+    ) -> Iterator[tuple[Reference, Descriptor]]:
         """See `References.tags`."""
-        return self._references.list(kind)
+        return self._references.list(kind, name)
 
     def referrers(self, subject: Descriptor) -> Iterator[Descriptor]:
         """See `Referrers.referrers`."""
@@ -113,6 +127,22 @@ class DirectoryStore(BlobFiles):
     def detach(self, subject: Descriptor, referrer: Descriptor) -> None:
         """See `Referrers.detach`."""
         self._referrers.remove(subject, referrer)
+
+    def notes(self, folder: str) -> Iterator[Note]:
+        """See `Collectable.notes`."""
+        return self._notes.list(folder)
+
+    def read_note(self, name: str) -> bytes:
+        """See `Collectable.read_note`."""
+        return self._notes.read(name)
+
+    def write_note(self, name: str, data: bytes) -> None:
+        """See `Collectable.write_note`."""
+        self._notes.write(name, data)
+
+    def remove_note(self, name: str) -> None:
+        """See `Collectable.remove_note`."""
+        self._notes.remove(name)
 
     def remove_stale(self, older_than_s: float = STALE_AFTER_S) -> int:
         """Remove the files of writers that died, and return how many there were."""

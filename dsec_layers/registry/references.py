@@ -10,7 +10,7 @@ A name may have several components, each a directory. No component starts with `
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dsec_layers.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
@@ -74,11 +74,16 @@ class ReferenceFiles:
             except FileNotFoundError:
                 raise NotFoundError(f"no such tag: {reference}") from None
 
-    def list(self, kind: Kind | None = None) -> Iterator[tuple[Reference, Descriptor]]:
+    def list(
+        self, kind: Kind | None = None, name: str | None = None
+    ) -> Iterator[tuple[Reference, Descriptor]]:
         """All tags in reference order. Raises CorruptError or StoreError."""
         kinds = (kind,) if kind else tuple(Kind)
         with files.explained(f"cannot list {self._folder}"):
-            found = sorted(reference for each in kinds for reference in self._walk(each))
+            if name is None:
+                found = sorted(reference for each in kinds for reference in self._walk(each))
+            else:
+                found = sorted(ref for each in kinds for ref in self._of_name(each, name))
         for reference in found:
             if target := self.read(reference):  # None: removed since
                 yield reference, target
@@ -86,13 +91,23 @@ class ReferenceFiles:
     def _walk(self, kind: Kind) -> Iterator[Reference]:
         top = self._folder / kind.value
         for directory, _, names in os.walk(top, onerror=_raise_unless_missing):
-            name = os.path.relpath(directory, top)
-            for entry in names:
-                if entry.startswith("@") and entry.endswith(".json"):
-                    yield Reference(kind, name, entry[1 : -len(".json")])
+            yield from _tags_among(kind, os.path.relpath(directory, top), names)
+
+    def _of_name(self, kind: Kind, name: str) -> Iterator[Reference]:
+        try:
+            names = [path.name for path in self._path(Reference(kind, name)).parent.iterdir()]
+        except FileNotFoundError:
+            return
+        yield from _tags_among(kind, name, names)
 
     def _path(self, reference: Reference) -> Path:
         return self._folder / reference_name(reference)
+
+
+def _tags_among(kind: Kind, name: str, entries: Iterable[str]) -> Iterator[Reference]:
+    for entry in entries:
+        if entry.startswith("@") and entry.endswith(".json"):
+            yield Reference(kind, name, entry[1 : -len(".json")])
 
 
 def check_guard(

@@ -15,6 +15,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from dsec_layers.errors import DsecError
 from dsec_layers.model.attachment import Attachment
 from dsec_layers.model.blobs import Store
@@ -27,8 +29,9 @@ from dsec_layers.model.manifest import (
     Descriptor,
 )
 from dsec_layers.model.reference import Reference
-from dsec_layers.registry import layers
+from dsec_layers.registry import layers, leases, tagging
 from dsec_layers.registry.attachments import attachments
+from dsec_layers.registry.pace import Pace
 
 DEFAULT_WORKERS: Final = 8
 _PUSH_ORDER: Final = (PACK_TYPE, TABLE_TYPE, METADATA_TYPE, CONFIG_TYPE)
@@ -81,27 +84,40 @@ def copy(
     expected: Descriptor | bool | None = False,
     metadata_only: bool = False,
     workers: int = DEFAULT_WORKERS,
+    pace: Pace | None = None,
     progress: Progress | None = None,
 ) -> Copied:
     """Copy a layer, or an environment with its layers, and what is attached to any of them.
 
     At the destination it is tagged `name` (default: `reference`), guarded by `expected` as in
     `References.tag`; a name without a tag tags nothing. `metadata_only` leaves out the packs: what
-    a lazy mount needs.
-    `progress` is called from several threads, never at once. Digests are checked on arrival.
-    Raises NotFoundError, CorruptError, StoreError, NoSpaceError or ConflictError.
+    a lazy mount needs. `workers` blobs move at once, all together no faster than `pace`. `progress`
+    is called from several threads, never at once. Digests are checked on arrival. Raises
+    NotFoundError, CorruptError, StoreError, NoSpaceError, ConflictError, or BusyError when this
+    process stood still for so long that its lease ran out.
     """
     progress = progress or _ignore
-    target = source.resolve(reference)
-    with _Mover(source, destination, workers, progress) as mover:
+    found = source.tagged(reference)
+    target = msgspec.structs.replace(found, annotations={})
+    with (
+        _Mover(source, destination, workers, pace, progress) as mover,
+        leases.hold(destination, purpose="copy") as held,
+        leases.hold(source, purpose="copy", optional=True) as read,
+    ):
         attached = mover.attached(target)
         stages = mover.stages(target, metadata_only=metadata_only)
-        moved, skipped = mover.move([*stages, *_attached_stages(attached)])
-    for referrer, attachment in attached:
-        destination.attach(attachment.subject, referrer)
-    name = name or reference
-    if name.tag:
-        destination.tag(Reference(name.kind, name.name, name.tag), target, expected=expected)
+        stages += _attached_stages(attached)
+        held.add(blob for stage in stages for blob in stage)
+        if not metadata_only:  # of little one knows at once whether it is there
+            read.add(blob for stage in stages for blob in stage)
+        moved, skipped = mover.move(stages)
+        for referrer, attachment in attached:
+            destination.attach(attachment.subject, referrer)
+        held.check()
+        name = name or reference
+        if name.tag:
+            builder = found.annotations.get(tagging.BUILDER_KEY, "")
+            tagging.set_tag(destination, name, target, expected=expected, builder=builder)
     progress(Published(target))
     return Copied(target, moved, skipped)
 
@@ -109,10 +125,18 @@ def copy(
 class _Mover:
     """Moves blobs with a pool of threads; each holds one piece of one blob in memory."""
 
-    def __init__(self, source: Store, destination: Store, workers: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        source: Store,
+        destination: Store,
+        workers: int,
+        pace: Pace | None,
+        progress: Progress,
+    ) -> None:
         self._source = source
         self._destination = destination
         self._progress = progress
+        self._pace = pace
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="transfer")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -173,6 +197,8 @@ class _Mover:
         for piece in self._source.stream(blob):
             if self._stopped.is_set():
                 raise DsecError(f"the transfer of {blob.digest} was stopped")
+            if self._pace:
+                self._pace.carry(len(piece))
             with self._lock:
                 self._progress(Moved(len(piece)))
             yield piece

@@ -94,7 +94,7 @@ def test_a_build_of_nothing(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "text", ["", "base", "nokind/x", "base/UPPER", "base/x:", "base/x@sha256:1"]
 )
-@pytest.mark.parametrize("command", ["mount", "run", "inspect", "tree", "verify", "push", "rm"])
+@pytest.mark.parametrize("command", ["mount", "run", "inspect", "tree", "verify", "push", "untag"])
 def test_a_bad_reference(bare: Cli, command: str, text: str) -> None:
     ran = bare.fails(InvalidInputError, command, text, "/somewhere")
     assert repr(text) in ran.error
@@ -113,7 +113,7 @@ def test_a_bad_reference(bare: Cli, command: str, text: str) -> None:
         ("verify", "base/other"),
         ("push", "base/other", "dir://MNT"),
         ("pull", "base/other", "STORE"),
-        ("rm", BASE, "base/other"),
+        ("untag", BASE, "base/other"),
         ("compose", BASE, "toolkit/other", "-t", "env/x"),
         ("cat", BASE, "/no/such"),
         ("tree", BASE, "/no/such"),
@@ -143,7 +143,7 @@ def test_what_does_not_exist(cli: Cli, words: tuple[str, ...]) -> None:
         (("build", ".", "-t", "base/x", "--kind", "toolkit"), "toolkit"),
         (("build", ".", "-t", "base/x", "--name", "y"), "the name y"),
         (("cat", BASE, "/etc"), "/etc"),
-        (("rm", f"base/small@sha256:{'0' * 64}"), "tag"),
+        (("untag", f"base/small@sha256:{'0' * 64}"), "tag"),
     ],
 )
 def test_the_wrong_kind(cli: Cli, words: tuple[str, ...], named: str) -> None:

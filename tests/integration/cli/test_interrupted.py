@@ -44,7 +44,7 @@ def test_an_import_that_is_packing(bare: Cli, number: signal.Signals) -> None:
             said = child.stderr.read()
         if child.returncode != 0:
             break
-        bare("rm", "base/x:1")
+        bare("untag", "base/x:1")
     assert child.returncode == 128 + number
     assert b'"Interrupted"' in said.splitlines()[-1]
     assert bare.tags() == []

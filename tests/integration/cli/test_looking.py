@@ -113,11 +113,11 @@ def test_every_document_is_json_and_nothing_else(cli: Cli) -> None:
         ("pull", "env/e", url),
         ("compose", BASE, "-t", "env/e"),
         ("verify", "--stored-only", "env/e"),
-        ("rm", "env/e"),
+        ("untag", "env/e"),
     ):
         first, *rest = words
         for given in (("--json", *words), (first, *rest, "--json")):
-            if words[0] == "rm":
+            if words[0] == "untag":
                 cli("compose", BASE, "-t", "env/e")
             ran = cli.run("--progress", "plain", *given)
             assert ran.status == 0, ran
@@ -177,7 +177,7 @@ def test_one_damaged_layer_hides_no_other(cli: Cli) -> None:
     assert listed[BASE]["complete"]
     assert listed["toolkit/t:1"]["problem"]
     assert "damaged: " in cli("ls")
-    cli.fails(NotFoundError, "rm", "toolkit/other:1", BASE)
+    cli.fails(NotFoundError, "untag", "toolkit/other:1", BASE)
     assert BASE in cli("ls")
 
 
@@ -190,33 +190,35 @@ def test_inspect(cli: Cli) -> None:
     assert cli.json("inspect", BASE)["blobs"]
 
 
-def test_rm_and_prune(cli: Cli) -> None:
+def test_untag_and_gc(cli: Cli) -> None:
     cli.add("toolkit/t:1", {"t": "t" * 10_000})
     cli("compose", BASE, "toolkit/t:1", "-t", "env/e")
-    cli("rm", "toolkit/t:1")
+    cli("untag", "toolkit/t:1")
     assert "/t" in cli("tree", "env/e"), "the environment still has it"
     store = cli.bench.local
     before = {blob.digest for blob in store.blobs()}
-    assert cli.json("rm", "env/e", "--prune") == {"pruned_bytes": 0, "removed": ["env/e:latest"]}
-    assert {blob.digest for blob in store.blobs()} == before, "nothing is old enough"
-    for path in store.root.rglob("*/??/*"):
-        os.utime(path, (1000, 1000))
-    cli("compose", BASE, "-t", "env/e")
-    assert cli.json("rm", "env/e", "--prune")["pruned_bytes"] > 0
+    assert cli.json("untag", "env/e") == {"removed": ["env/e:latest"]}
+    spared = cli.json("gc")
+    assert spared["bytes"] == 0, "nothing is old enough"
+    assert {blob.digest for blob in store.blobs()} == before
+    would = cli.json("gc", "--grace", "0", "--dry-run")
+    assert would["blobs"] == spared["young_blobs"] > 0
+    assert {blob.digest for blob in store.blobs()} == before
+    assert cli.json("gc", "--grace", "0", "--keep-untagged", "7d")["blobs"] == 0
+    assert "6 blobs removed" in cli("gc", "--grace", "0")
     assert len([blob for blob in store.blobs() if blob.media_type == PACK_TYPE]) == 1
     assert cli("tree", BASE)
+    assert "is no span" in cli.fails(InvalidInputError, "gc", "--grace", "soon").error
 
 
 @pytest.mark.root
 @pytest.mark.erofs
 @pytest.mark.fuse
-def test_what_is_mounted_is_not_pruned(cli: Cli) -> None:
+def test_what_is_mounted_is_not_collected(cli: Cli) -> None:
     target = cli.folder / "mnt"
     cli("mount", BASE, target)
-    store = cli.bench.local
-    for path in store.root.rglob("*/??/*"):
-        os.utime(path, (1000, 1000))
-    assert cli.json("rm", BASE, "--prune")["pruned_bytes"] == 0
+    cli("untag", BASE)
+    assert cli.json("gc", "--grace", "0")["blobs"] == 0
     cli("daemon", "restart")
     assert (target / "bin/sh").read_bytes()
     cli("umount", target)

@@ -142,7 +142,7 @@ def test_metadata_here_and_data_there(bare: Cli, base_store: DirectoryStore) -> 
     packs = [blob for blob in bare.bench.local.blobs() if blob.media_type == PACK_TYPE]
     assert packs == []
     # A reference that is in the further store only is found there.
-    bare("rm", BASE)
+    bare("untag", BASE)
     assert bare("--store", base_store.url, "run", BASE, "--", "cat", "/etc/group").startswith(
         "root:"
     )

@@ -70,7 +70,7 @@ def test_what_needs_no_root(user: Cli) -> None:
     assert _nobody(user, "compose", "base/mine:1", "-t", "env/mine").status == 0
     url = f"dir://{user.folder}/other"
     assert _nobody(user, "push", "env/mine", url).status == 0
-    assert _nobody(user, "rm", "env/mine").status == 0
+    assert _nobody(user, "untag", "env/mine").status == 0
     assert _nobody(user, "pull", "env/mine", url).status == 0
 
 

@@ -1,4 +1,4 @@
-"""Trees, files and tags of a local store, without a mount."""
+"""Trees and files of a local store, without a mount."""
 
 from __future__ import annotations
 
@@ -125,42 +125,3 @@ def test_files(bench: Workbench) -> None:
     assert paths("/dir/a/") == [b"dir/a"]
     with pytest.raises(NotFoundError):
         paths("di")
-
-
-def test_a_listing_goes_on_after_damage(bench: Workbench) -> None:
-    composing.compose(bench, [BASE, TOOL], Reference.parse("env/e"))
-    assert all(row.complete and row.layer for row in looking.list_references(bench))
-    assert [row.reference for row in looking.list_references(bench, Kind.ENV)] == ["env/e:latest"]
-    bench.local.delete(bench.resolve(TOOL))
-    rows = {row.reference: row for row in looking.list_references(bench)}
-    assert rows["base/b:1"].complete
-    for name in ("toolkit/t:1", "env/e:latest"):
-        assert rows[name].layer is None
-        assert rows[name].problem
-        assert not rows[name].complete
-
-
-def test_removing_is_all_or_nothing(bench: Workbench) -> None:
-    with pytest.raises(NotFoundError):
-        looking.remove(bench, [BASE, Reference.parse("base/other")])
-    with pytest.raises(InvalidInputError, match="has no tag"):
-        looking.remove(bench, [BASE, Reference.parse(f"base/b@{bench.resolve(BASE).digest}")])
-    assert bench.resolve(BASE)
-    looking.remove(bench, [BASE, TOOL])
-    assert list(bench.local.tags()) == []
-
-
-def test_mounted_layers_are_not_pruned(bench: Workbench) -> None:
-    """A journal record stands for a mount; its layers stay, tagged or not."""
-    stack = bench.stack(TOOL)
-    wish = Wish(layers=stack.layers, bound=True)
-    looking.remove(bench, [BASE, TOOL])
-    journal = Journal(bench.home.run)
-    with journal.locked():
-        journal.put(wish.record(bench.home.run))
-    before = {blob.digest for blob in bench.local.blobs()}
-    assert looking.prune_store(bench, -1).blobs == 0
-    assert {blob.digest for blob in bench.local.blobs()} == before
-    with journal.locked():
-        journal.drop(wish.record(bench.home.run))
-    assert looking.prune_store(bench, -1).blobs == len(before)

@@ -95,10 +95,10 @@ def test_every_option_has_help() -> None:
 def test_errors_of_the_system(
     run: Run, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number), "/some/file")
 
-    monkeypatch.setattr("dsec_layers.api.looking.list_references", fail)
+    monkeypatch.setattr("dsec_layers.api.catalog.listing", fail)
     status, out, err = run("ls")
     assert (status, out) == (code, "")
     assert err.startswith(f"error: /some/file: {os.strerror(number)}\n")
@@ -110,10 +110,10 @@ def test_each_error_has_its_code(
     monkeypatch: pytest.MonkeyPatch,
     error: type[DsecError],
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error("it failed", hint="do better")
 
-    monkeypatch.setattr("dsec_layers.api.looking.list_references", fail)
+    monkeypatch.setattr("dsec_layers.api.catalog.listing", fail)
     assert run("ls") == (error.exit_code, "", "error: it failed\nhint: do better\n")
 
 
@@ -159,7 +159,7 @@ def test_only_the_first_signal_interrupts(
     """What is undone on the way out must not be interrupted by impatience."""
     undone = []
 
-    def serve(*_: object) -> None:
+    def serve(*_: object, **__: object) -> None:
         try:
             signal.raise_signal(number)
         finally:
@@ -167,7 +167,7 @@ def test_only_the_first_signal_interrupts(
                 signal.raise_signal(each)
             undone.append(number)
 
-    monkeypatch.setattr("dsec_layers.api.looking.list_references", serve)
+    monkeypatch.setattr("dsec_layers.api.catalog.listing", serve)
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         with pytest.raises(SystemExit) as ended:

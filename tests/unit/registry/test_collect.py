@@ -1,4 +1,4 @@
-"""Pruning removes what no tag reaches, late, and nothing when in doubt."""
+"""Collection removes what no tag reaches, late, and nothing when in doubt."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import layers, transfer
+from dsec_layers.registry.collect import Collected, Rules, collect
 from dsec_layers.registry.directory import DirectoryStore
-from dsec_layers.registry.prune import prune
 from tests.support.stores import put_bytes, put_environment, put_layer
 
 BASE, WORK = Reference.parse("base/debian:12"), Reference.parse("workspace/a:v1")
@@ -29,15 +29,19 @@ def store(tmp_path: Path) -> DirectoryStore:
     return store
 
 
+def gather(store: DirectoryStore, grace_s: float = 24 * 3600) -> Collected:
+    return collect(store, Rules(grace_s=grace_s))
+
+
 def digests(store: DirectoryStore) -> set[str]:
     return {blob.digest for blob in store.blobs()}
 
 
 def test_what_is_tagged_stays(store: DirectoryStore) -> None:
     before = digests(store)
-    assert prune(store).blobs == 0
+    assert gather(store).blobs == 0
     store.untag(BASE)
-    assert prune(store).blobs == 0, "the environment still leads to it"
+    assert gather(store).blobs == 0, "the environment still leads to it"
     assert digests(store) == before
 
 
@@ -47,10 +51,10 @@ def test_what_no_tag_reaches_goes(store: DirectoryStore) -> None:
     base = store.resolve(BASE)
     used = {base.digest, *(blob.digest for blob in layers.load_manifest(store, base).blobs)}
     gone = digests(store) - used
-    assert prune(store).blobs == len(gone)
+    assert gather(store).blobs == len(gone)
     assert digests(store) == used
     store.untag(BASE)
-    assert prune(store, grace_s=-1).bytes > 0
+    assert gather(store, -1).bytes > 0
     assert digests(store) == set()
 
 
@@ -63,14 +67,14 @@ def test_what_a_layer_was_built_on_stays(tmp_path: Path) -> None:
     before = digests(store)
     store.untag(BASE)
     store.untag(Reference.parse("toolkit/low"))
-    assert prune(store, grace_s=-1).blobs == 0
+    assert gather(store, -1).blobs == 0
     store.delete(base)  # it may lie in another store
-    assert prune(store, grace_s=-1).blobs == 3 + 1
+    assert gather(store, -1).blobs == 3 + 1
     put_layer(store, BASE, [b"alone"], base=low.digest)
-    assert prune(store, grace_s=-1).blobs == 0
+    assert gather(store, -1).blobs == 0
     store.untag(BASE)
     store.untag(WORK)
-    prune(store, grace_s=-1)
+    gather(store, -1)
     assert digests(store) < before
     assert digests(store) == set()
 
@@ -81,7 +85,7 @@ def test_what_was_put_or_asked_for_within_the_grace_stays(store: DirectoryStore)
     fresh = put_bytes(store, b"fresh")
     asked = next(store.blobs())
     assert store.has(asked)
-    prune(store)
+    gather(store)
     assert digests(store) == {fresh.digest, asked.digest}
 
 
@@ -91,7 +95,7 @@ def test_a_layer_whose_packs_are_elsewhere_is_whole_enough(
     near = DirectoryStore.open(tmp_path / "near", create=True)
     transfer.copy(ENV, store, near, metadata_only=True)
     before = digests(near)
-    assert prune(near, grace_s=-1).blobs == 0
+    assert gather(near, -1).blobs == 0
     assert digests(near) == before
 
 
@@ -112,5 +116,5 @@ def test_in_doubt_nothing_goes(store: DirectoryStore, damage: str) -> None:
     put_bytes(store, b"unreachable")
     before = digests(store)
     with pytest.raises((CorruptError, NotFoundError)):
-        prune(store, grace_s=-1)
+        gather(store, -1)
     assert digests(store) == before
