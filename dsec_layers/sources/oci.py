@@ -21,6 +21,7 @@ from dsec_layers.model.tree import Tree
 from dsec_layers.sources.archive import read_tar
 from dsec_layers.sources.compression import plain
 from dsec_layers.sources.ociblobs import Hashed, Platform
+from dsec_layers.sources.ocifetch import FetchedFiles
 from dsec_layers.sources.ocifiles import Files, SourceFiles, open_files
 from dsec_layers.sources.ociselect import Layer, fits_machine, select_image
 
@@ -30,12 +31,13 @@ class OciImage:
     """An image as one base: its layers folded, their whiteouts consumed.
 
     `digest` (`sha256:...`) is that of the image's config, which names its platform and layers and
-    is the same in every form of the image.
+    is the same in every form of the image. `triggers` are its ONBUILD instructions.
     """
 
     source: Source
     run: RunConfig
     digest: str
+    triggers: tuple[str, ...] = ()
 
 
 def read_image(path: Path, spool_dir: Path, *, reference: str | None = None) -> OciImage:
@@ -65,6 +67,13 @@ def image_in(source: Source, spool_dir: Path, *, reference: str | None = None) -
     return _read(SourceFiles(source), spool_dir, reference)
 
 
+def fetch_image(files: FetchedFiles, spool_dir: Path) -> OciImage:
+    """As `read_image`, for an image in a registry."""
+    image = _read(files, spool_dir, None)
+    assert image is not None
+    return image
+
+
 def _read(files: Files, spool_dir: Path, reference: str | None) -> OciImage | None:
     image = select_image(files, reference)
     if image is None:
@@ -72,7 +81,10 @@ def _read(files: Files, spool_dir: Path, reference: str | None) -> OciImage | No
     config = canonical.decode(image.config, _Config, what="image config")
     _check_platform(config)
     return OciImage(
-        source=_folded(files, image.layers, spool_dir), run=_run(config.config), digest=image.digest
+        source=_folded(files, image.layers, spool_dir),
+        run=_run(config.config),
+        digest=image.digest,
+        triggers=tuple((config.config or _Wishes()).on_build or ()),
     )
 
 
@@ -101,6 +113,7 @@ class _Wishes(msgspec.Struct, frozen=True, rename="pascal"):
     volumes: dict[str, object] | None = None
     stop_signal: str | None = None
     healthcheck: _Health | None = None
+    on_build: tuple[str, ...] | None = None
 
 
 class _Config(msgspec.Struct, frozen=True):
