@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from dsec_layers.api import contents
+from dsec_layers.api import contents, reproducing, stepstores
 from dsec_layers.api.parents import Parents
-from dsec_layers.api.publishing import check_name, publish
+from dsec_layers.api.publishing import check_name, packed, tagged
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workfolder import work_folder
+from dsec_layers.builder import apart, housekeeping
 from dsec_layers.builder import build as builder
 from dsec_layers.builder.borrowing import copied_up
-from dsec_layers.builder.events import Progress
-from dsec_layers.builder.request import BuildRequest, BuildResult, Lent, lend_nothing, locate
+from dsec_layers.builder.events import Note, Progress
+from dsec_layers.builder.request import (
+    BuildRequest,
+    BuildResult,
+    Lent,
+    default_jobs,
+    lend_nothing,
+    locate,
+)
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -24,15 +34,20 @@ from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.registry import leases
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
     """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
 
-    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id, `contexts` further
-    folders by name. `host_mirrors` lends RUN steps
-    this machine's package settings.
+    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id, `contexts` further folders by
+    name. `host_mirrors` lends RUN steps this machine's package settings. `jobs` is how many steps
+    are done at once, `workers` how many threads compress; None is as many as there are cores.
+
+    Results of steps are looked for in the stores `cache_from` and put into those of `cache_to`
+    (URLs). Here, those used last are kept, up to `cache_bytes`; None is a tenth of the disk. With
+    `verify` all is built twice, and nothing is tagged when the layers differ.
     """
 
     layerfile: Path | None = None
@@ -46,6 +61,11 @@ class BuildOptions:
     workers: int | None = None
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    jobs: int | None = None
+    cache_from: Sequence[str] = ()
+    cache_to: Sequence[str] = ()
+    cache_bytes: int | None = None
+    verify: bool = False
 
 
 def build(
@@ -68,7 +88,12 @@ def build(
     layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
     if not context.is_dir():
         raise NotFoundError(f"the context {context} is no directory")
-    parents = Parents(bench)
+
+    def tell(text: str) -> None:
+        on_event(Note(text))
+
+    stored = stepstores.open_stored_steps(options.cache_from, tell)
+    destinations = stepstores.open_destinations(options.cache_to, tell)
     request = BuildRequest(
         layerfile=layerfile,
         context=context,
@@ -79,16 +104,58 @@ def build(
         target=options.target,
         epoch=options.epoch_s,
         no_cache=options.no_cache,
+        jobs=options.jobs or default_jobs(),
+        step_stores=stored,
         lend=_lend if options.host_mirrors else lend_nothing,
         secrets=options.secrets,
         contexts=_contexts(options.contexts),
     )
-    with builder.build(request, parents, on_event) as result:
-        target = reference or Reference(result.kind, result.name)
-        return publish(
-            bench,
+    with leases.hold(bench.local, purpose="build") as held:
+        making = _Making(bench, held, reference, options.workers, on_bytes)
+        with builder.build(request, making.parents, on_event) as result:
+            layer = making.packed(result)
+            if options.verify:
+                _verify(making, request, layer, on_event)
+            row = tagged(bench, held, layer, making.name_of(result))
+            damaged = {key for store in stored for key in store.damaged}
+            for store in destinations:
+                with work_folder(bench.home.root, "steps") as work:
+                    count = stepstores.export(
+                        result.steps,
+                        store,
+                        work,
+                        replace=lambda key: options.no_cache or key in damaged,
+                        workers=options.workers,
+                        tell=tell,
+                    )
+                tell(f"{count} steps were put into {store.url}")
+    housekeeping.limit(bench.home.builder, options.cache_bytes)
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """Makes layers of what was built; they are whole in the local store, without tags."""
+
+    bench: Workbench
+    held: leases.Held
+    reference: Reference | None
+    workers: int | None
+    on_bytes: Callable[[int], None] | None
+    parents: Parents = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parents", Parents(self.bench, self.held))
+
+    def name_of(self, result: BuildResult) -> Reference:
+        return self.reference or Reference(result.kind, result.name)
+
+    def packed(self, result: BuildResult) -> MountLayer:
+        return packed(
+            self.bench,
+            self.held,
             result.source,
-            target,
+            self.name_of(result),
             run=result.run,
             provenance=Provenance(
                 source="build",
@@ -97,10 +164,25 @@ def build(
                 base=result.base_digest,
                 source_date_epoch=result.epoch,
             ),
-            known=_known(bench, parents, result),
-            workers=options.workers,
-            progress=on_bytes,
+            known=_known(self.bench, self.parents, result),
+            workers=self.workers,
+            progress=self.on_bytes,
         )
+
+
+def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event: Progress) -> None:
+    """Build once more, with nothing of before and other numbers of threads. Raises BuildError."""
+    other = dataclasses.replace(making, workers=1 if making.workers != 1 else 2)
+    on_event(Note("building once more, without the step cache"))
+    with apart.apart(request.home) as home:
+        again = dataclasses.replace(
+            request, home=home, jobs=1 if request.jobs > 1 else 2, step_stores=()
+        )
+        with builder.build(again, other.parents, on_event) as result:
+            second = other.packed(result)
+            name = other.name_of(result)
+    epoch = result.epoch is not None
+    reproducing.check_same(making.bench, name, first, second, epoch=epoch)
 
 
 def _contexts(given: Mapping[str, Path]) -> dict[str, Path]:
@@ -116,11 +198,11 @@ def _check_agreement(reference: Reference | None, options: BuildOptions) -> None
     if reference is None:
         return
     check_name(reference)
-    for what, given, tagged in (
+    for what, given, wanted in (
         ("kind", options.kind, reference.kind.value),
         ("name", options.name, reference.name),
     ):
-        if given not in (None, tagged):
+        if given not in (None, wanted):
             raise InvalidInputError(f"the {what} {given} is not that of {reference}")
 
 
@@ -133,15 +215,16 @@ def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[
     if not result.parent_digest:
         return ()
     layers = parents.stack(result.parent_digest).layers
-    for layer in layers:
-        for blob in (layer.descriptor, *layer.manifest.blobs):
-            bench.local.has(blob)  # renews its lease, should its tag be removed while we pack
     if result.kind is Kind.BASE:
         return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
-    return [_with_contents(bench, layer, result.source) for layer in layers]
+    return [known_layer(bench, layer, result.source) for layer in layers]
 
 
-def _with_contents(bench: Workbench, layer: MountLayer, source: Source) -> KnownLayer:
+def known_layer(bench: Workbench, layer: MountLayer, source: Source) -> KnownLayer:
+    """A layer whose chunks need not be stored again, with its small files that `source` repeats.
+
+    Raises CorruptError, NotFoundError or StoreError.
+    """
     table = contents.table_of(layer)
     with contents.opened(bench, [layer]) as (image,):
         held = copied_up(source, image, table, partial(contents.read_chunk, layer))

@@ -57,13 +57,15 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 def listing(
     store: Store, kind: Kind | None = None, name: str | None = None, order: Order = "name"
 ) -> list[Listed]:
-    """The tags of a store, of one kind, or of one name of it.
+    """The tags of a store, of one kind, or of one name of it; of `cache` only when asked for.
 
     By name, versions in their natural order (v9 before v10), or the latest or largest first. A
     damaged layer is listed with its problem. Raises CorruptError for a damaged tag, StoreError.
     """
     with ThreadPoolExecutor(_WORKERS, "list") as pool:
-        rows = list(pool.map(lambda pair: _listed(store, *pair), store.tags(kind, name)))
+        tags = store.tags(kind, name)
+        shown = (pair for pair in tags if kind or pair[0].kind is not Kind.CACHE)
+        rows = list(pool.map(lambda pair: _listed(store, *pair), shown))
     rows.sort(key=lambda row: natural(row.reference))
     if order == "time":
         rows.sort(key=lambda row: row.tagged, reverse=True)

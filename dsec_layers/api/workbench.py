@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsec_layers.errors import CorruptError, NotFoundError
+from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.environment import REFERENCE_KEY, Environment
@@ -199,6 +199,11 @@ class Workbench:
     def _with_bases(self, descriptor: Descriptor) -> tuple[MountLayer, ...]:
         """A base holds a whole tree; the others hold what they add to the layer they name."""
         found = [self.layer(descriptor)]
+        if found[0].config.kind is Kind.CACHE:
+            raise InvalidInputError(
+                f"{found[0]} is the result of a build step, and no layer",
+                hint="builds take it by --cache-from",
+            )
         while found[0].config.kind is not Kind.BASE:
             if len(found) > _MAX_DEPTH:
                 raise CorruptError(f"{found[-1]} stands on more than {_MAX_DEPTH} layers")

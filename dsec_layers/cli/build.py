@@ -18,7 +18,8 @@ from dsec_layers.cli.context import (
 from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.signing import signature_options
-from dsec_layers.cli.steps import StepPrinter
+from dsec_layers.cli.sizes import SizeType
+from dsec_layers.cli.steps import steps_shown
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
@@ -79,7 +80,36 @@ from dsec_layers.model.reference import Kind, Reference
     is_flag=True,
     help="Lend RUN steps this machine's package settings (apt, pip, npm, CA, proxies).",
 )
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1), help="Steps done at once.  [default: cores, at least 2]"
+)
 @click.option("--workers", type=click.IntRange(1), help="Threads that compress.  [default: cores]")
+@click.option(
+    "--cache-from",
+    multiple=True,
+    metavar="URL",
+    help="Take results of steps from this store; may be repeated.",
+)
+@click.option(
+    "--cache-to",
+    multiple=True,
+    metavar="URL",
+    help="Put results of steps into this store; may be repeated.",
+)
+@click.option(
+    "--cache-limit",
+    "cache_bytes",
+    type=SizeType(),
+    envvar="DSEC_STEP_CACHE_LIMIT",
+    help="Keep so much of the step cache here, such as 20G"
+    "  [env: DSEC_STEP_CACHE_LIMIT; default: a tenth of the disk]",
+)
+@click.option(
+    "--verify-reproducible",
+    "verify",
+    is_flag=True,
+    help="Build twice, and tag nothing when the layers differ.",
+)
 @signature_options
 @json_option
 @pass_context
@@ -97,7 +127,12 @@ def build(
     epoch_s: int | None,
     no_cache: bool,
     host_mirrors: bool,
+    jobs: int | None,
     workers: int | None,
+    cache_from: tuple[str, ...],
+    cache_to: tuple[str, ...],
+    cache_bytes: int | None,
+    verify: bool,
 ) -> None:
     """Build the layer of the Layerfile in the directory PATH (or in the file PATH).
 
@@ -115,17 +150,22 @@ def build(
         workers=workers,
         secrets=read_secrets(secrets),
         contexts=_folders(contexts),
+        jobs=jobs,
+        cache_from=cache_from,
+        cache_to=cache_to,
+        cache_bytes=cache_bytes,
+        verify=verify,
     )
-    steps = StepPrinter(context.output)
-    with meter(context.output, "pack") as shown:
+    with steps_shown(context.output) as steps, meter(context.output, "pack") as shown:
         row = building.build(
             context.workbench,
             path,
             reference,
             options,
             on_event=steps.show,
-            on_bytes=shown.add,
+            on_bytes=None if verify else shown.add,  # a bar must not stand below further steps
         )
+    steps.finish(row)
     context.output.result(row, lambda: layer_text(row))
 
 

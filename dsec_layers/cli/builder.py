@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 
@@ -12,9 +11,8 @@ from dsec_layers.api import buildcache
 from dsec_layers.api.buildcache import BuildCacheRow
 from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.cli.output import size, table
-from dsec_layers.errors import InvalidInputError
+from dsec_layers.cli.sizes import SizeType
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TITLE_LENGTH = 60
 
 
@@ -40,11 +38,18 @@ def du(context: Context) -> None:
     metavar="HOURS",
     help="Only what no build has used for so long.",
 )
-@click.option("--keep", metavar="SIZE", help="Keep so much of what was used last, such as 20G.")
+@click.option(
+    "--keep",
+    "keep_bytes",
+    type=SizeType(),
+    default=0,
+    show_default=False,
+    help="Keep so much of what was used last, such as 20G.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 @pass_context
-def prune(context: Context, unused_h: float | None, keep: str | None, dry_run: bool) -> None:
+def prune(context: Context, unused_h: float | None, keep_bytes: int, dry_run: bool) -> None:
     """Remove steps and caches; without options all that no running build uses.
 
     dsec-layers builder prune --unused-for 168 --keep 20G
@@ -52,7 +57,7 @@ def prune(context: Context, unused_h: float | None, keep: str | None, dry_run: b
     rows = buildcache.prune(
         context.workbench,
         unused_s=None if unused_h is None else unused_h * 3600,
-        keep_bytes=_bytes(keep) if keep else 0,
+        keep_bytes=keep_bytes,
         dry_run=dry_run,
     )
     context.output.result(rows, lambda: _text(rows, "would be removed" if dry_run else "removed"))
@@ -71,10 +76,3 @@ def _text(rows: Sequence[BuildCacheRow], what: str) -> str:
 
 def _time(seconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(i?b)?", text.lower())
-    if match is None:
-        raise InvalidInputError(f"{text!r} is no size", hint="write 500M or 20G")
-    return int(match[1]) * _UNITS[match[2]]

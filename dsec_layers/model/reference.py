@@ -21,13 +21,15 @@ _HINT = "a reference is kind/name[:tag][@sha256:...], kind one of base, workspac
 class Kind(StrEnum):
     """What a reference names.
 
-    The first three are kinds of layers; an environment is a composition of them.
+    The first three are kinds of layers; an environment is a composition of them. What is in `cache`
+    has the form of a layer, but is there for builds: nobody mounts or composes it.
     """
 
     BASE = "base"
     WORKSPACE = "workspace"
     TOOLKIT = "toolkit"
     ENV = "env"
+    CACHE = "cache"
 
     @property
     def rank(self) -> int:
