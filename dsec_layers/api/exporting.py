@@ -14,6 +14,7 @@ import msgspec
 from dsec_layers.api import contents
 from dsec_layers.api.filedata import FileData, Place, pieces
 from dsec_layers.api.opened import OpenedLayer
+from dsec_layers.api.sending import Sending, sending
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.exporting import layertar
@@ -26,10 +27,12 @@ from dsec_layers.exporting.image import (
     add_layer,
     finish_docker,
     finish_layout,
+    manifest_of,
     merged_index,
 )
 from dsec_layers.exporting.layertar import write_layer
 from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import DEFAULT_TAG, Reference
 from dsec_layers.model.tree import Entry
@@ -64,7 +67,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export.
 
     `image_id` is the digest of the image's config, the same in every form of the image; `digest` is
-    that of its manifest, which only a layout has. `sockets` are the paths that were left out.
+    that of its manifest, which a docker-archive has not. `sockets` are the paths that were left
+    out. `sent_bytes` is what a registry lacked, None for files.
     """
 
     reference: str
@@ -75,6 +79,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None
     layers: tuple[ExportedLayer, ...]
     sockets: tuple[str, ...]
+    sent_bytes: int | None = None
 
 
 def export(
@@ -99,7 +104,7 @@ def export(
     total = sum(layer.config.sizes.content_bytes for layer in stack.layers)
     layers: list[Layer] = []
     sockets: set[bytes] = set()
-    with contents.opened(bench, stack.layers) as images, _files(destination) as files:
+    with contents.opened(bench, stack.layers) as images, _files(bench, destination) as files:
         for layer, image in zip(stack.layers, images, strict=True):
             source = OpenedLayer(layer, image)
             archive = _LayerArchive(source, lambda done: progress(done, total))
@@ -107,16 +112,14 @@ def export(
             layers.append(_described(layer, blob, diff_id))
             sockets.update(archive.sockets)
         config = add_config(files, layers, stack.run)
-        if is_docker:
-            finish_docker(files, config, layers, name)
-        manifest = None if is_docker else finish_layout(files, config, layers, name)
+        digest = _finish(files, config, layers, name, destination.format)
     return Exported(
         reference=str(reference),
-        destination=str(destination.path),
+        destination=destination.place,
         format=destination.format.value,
         name=name,
         image_id=config.digest,
-        digest=manifest.digest if manifest else None,
+        digest=digest,
         layers=tuple(
             ExportedLayer(
                 reference=layer.reference or f"{layer.config.kind.value}/{layer.config.name}",
@@ -127,7 +130,22 @@ def export(
             for layer, made in zip(stack.layers, layers, strict=True)
         ),
         sockets=tuple(path.decode(errors="backslashreplace") for path in sorted(sockets)),
+        sent_bytes=files.image.sent_bytes if isinstance(files, Sending) else None,
     )
+
+
+def _finish(
+    files: Files, config: Descriptor, layers: list[Layer], name: str, format_: Format
+) -> str | None:
+    """What makes an image of blobs; returns the digest of its manifest, if it has one."""
+    if format_ is Format.DOCKER_ARCHIVE:
+        finish_docker(files, config, layers, name)
+        return None
+    if isinstance(files, Sending):
+        data = manifest_of(config, layers)
+        files.image.publish(data)
+        return str(Digest.sha256(data))
+    return finish_layout(files, config, layers, name).digest
 
 
 class _LayerArchive:
@@ -154,7 +172,9 @@ class _LayerArchive:
         return layertar.FileData(tuple(runs), data)
 
 
-def _files(destination: Destination) -> AbstractContextManager[Files]:
+def _files(bench: Workbench, destination: Destination) -> AbstractContextManager[Files]:
+    if destination.image is not None:
+        return sending(bench, destination.image)
     if destination.format is Format.OCI:
         return new_layout(destination.path, merged_index)
     return new_archive(destination.path)
@@ -169,6 +189,8 @@ def _described(layer: MountLayer, blob: Descriptor, diff_id: str) -> Layer:
 
 def _name(reference: Reference, destination: Destination) -> str:
     """The image's name at the destination: the tag, and for Docker the whole name."""
+    if destination.image is not None:
+        return destination.image.tag
     tag = reference.tag or DEFAULT_TAG
     if destination.format is not Format.DOCKER_ARCHIVE:
         return destination.name or tag

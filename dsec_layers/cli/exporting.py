@@ -19,7 +19,7 @@ from dsec_layers.model.reference import Reference
 @click.option(
     "--format",
     "format_",
-    type=click.Choice([each.value for each in Format]),
+    type=click.Choice([each.value for each in Format if each is not Format.REGISTRY]),
     help="The form of the image.  [default: by DESTINATION]",
 )
 @click.option(
@@ -42,9 +42,10 @@ def export(
 ) -> None:
     """Write REFERENCE, with what it stands on, as an image that other engines run.
 
-    DESTINATION is a path, or oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME:TAG].
-    A path that ends in .tar becomes an oci-archive, another an OCI layout; a layout that is there
-    takes the image in. Each layer becomes one of the image, and the same reference the same bytes.
+    DESTINATION is a path, or oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME:TAG],
+    or docker://REGISTRY/NAME[:TAG], where only what is missing is sent. A path that ends in .tar
+    becomes an oci-archive, another an OCI layout; a layout that is there takes the image in. Each
+    layer becomes one of the image, and the same reference the same bytes.
 
     \b
     dsec-layers export env/demo:v1 docker-archive:demo.tar:demo:v1 && docker load -i demo.tar
@@ -71,4 +72,5 @@ def _text(exported: exporting.Exported) -> str:
     return (
         f"{exported.format}:{exported.destination}:{exported.name} {exported.image_id}\n"
         f"  {count} layer{'s' if count > 1 else ''}, {size(stored)}"
+        + (f", {size(exported.sent_bytes)} sent" if exported.sent_bytes is not None else "")
     )

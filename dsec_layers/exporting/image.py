@@ -154,12 +154,19 @@ def add_config(files: Files, layers: Sequence[Layer], run: RunConfig) -> Descrip
     return _document(files, config, _CONFIG)
 
 
+def manifest_of(config: Descriptor, layers: Sequence[Layer]) -> bytes:
+    """The manifest of an image."""
+    blobs = tuple(layer.blob for layer in layers)
+    return canonical.encode(_Manifest(2, OCI_MANIFEST, config, blobs))
+
+
 def finish_layout(
     files: Files, config: Descriptor, layers: Sequence[Layer], name: str
 ) -> Descriptor:
     """Add manifest and index of a layout; `name` is the tag there. Returns the manifest."""
-    blobs = tuple(layer.blob for layer in layers)
-    manifest = _document(files, _Manifest(2, OCI_MANIFEST, config, blobs), OCI_MANIFEST)
+    data = manifest_of(config, layers)
+    manifest = Descriptor.of(data, OCI_MANIFEST)
+    _named(files, _blob_name(manifest.digest), data)
     named = msgspec.structs.replace(manifest, annotations={_REFERENCE_KEY: name})
     _named(files, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
     _named(files, "index.json", canonical.encode(_Index(2, OCI_INDEX, (named,))))

@@ -162,6 +162,12 @@ class SignedCall:
         refresh: bool = False,
     ) -> tuple[dict[str, str], bool]:
         """Headers to repeat a refused request with, and True; what `oras` asks a backend for."""
-        added = self._sign_in.answer(original, self._scope)
+        try:
+            added = self._sign_in.answer(original, self._scope)
+        except RefusedError:
+            raise  # with the answer, which is not read yet
+        except BaseException:
+            answers.finish(original)
+            raise
         answers.finish(original)
         return {**headers, **added}, True

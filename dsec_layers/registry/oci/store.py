@@ -250,7 +250,7 @@ class OciStore:
             blob.digest: blob for each in (document, *children) for blob in each.blobs
         }.values()
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="mount") as pool:
-            for _ in pool.map(lambda blob: place.mount(blob, self._common), blobs):
+            for _ in pool.map(lambda blob: _bring(blob, place, self._common), blobs):
                 pass
         for child in children:
             # With a tag: some collections take children of a tagged index for untagged manifests.
@@ -281,6 +281,12 @@ def _check_tag(reference: Reference) -> None:
         raise InvalidInputError(f"{reference} has no tag", hint="name a tag, as in base/debian:12")
     if is_internal(reference.tag):
         raise InvalidInputError(f"the tag of {reference} is one that registries use themselves")
+
+
+def _bring(blob: Descriptor, place: RepositoryWriter, source: RepositoryReader) -> None:
+    """Mount a blob where it is not yet: some registries cannot do it twice at the same moment."""
+    if not place.has(blob):
+        place.mount(blob, source)
 
 
 def _begin(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -24,6 +24,8 @@ from dsec_layers.registry.oci.client import Client, delete_scope, push_scope
 from dsec_layers.registry.oci.reading import PIECE_BYTES, RepositoryReader
 
 PART_BYTES: Final = 8 << 20
+_LOOKS: Final = 4
+_UNKNOWN: Final = "BLOB_UNKNOWN"
 _OCTETS: Final = "application/octet-stream"
 _RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
 
@@ -64,9 +66,21 @@ class RepositoryWriter(RepositoryReader):
     def put_manifest(self, name: str, data: bytes, media_type: str) -> bool:
         """Publish a manifest or index under a tag or its digest.
 
-        True when the registry lists it with its subject. Raises NotFoundError, when the repository
-        lacks what it names, or StoreError.
+        True when the registry lists it with its subject. Raises StoreError, also when the
+        repository lacks what it names.
         """
+        patience = self.client.patience
+        for number in range(_LOOKS - 1):
+            try:
+                return self._put_manifest(name, data, media_type)
+            except (StoreError, NotFoundError) as error:
+                # While another writer mounts the same blobs, docker-registry may not see them.
+                if _UNKNOWN not in error.message:
+                    raise
+            patience.wait(patience.pause_s(number))
+        return self._put_manifest(name, data, media_type)
+
+    def _put_manifest(self, name: str, data: bytes, media_type: str) -> bool:
         with self.client.answer(
             "PUT",
             f"/v2/{self.repository}/manifests/{name}",
