@@ -1,0 +1,88 @@
+"""Asking again: how often, how long between, and what is final."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsec_layers.registry.pace import Pace
+from dsec_layers.registry.patience import Patience
+
+
+class Flaky:
+    """Fails so many times."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise OSError("line cut")
+        return "done"
+
+
+@pytest.mark.parametrize(("failures", "attempts"), [(0, 1), (3, 4), (5, 6)])
+def test_it_is_asked_again_until_it_works(failures: int, attempts: int) -> None:
+    flaky, waits = Flaky(failures), list[float]()
+    assert Patience(sleep=waits.append).call(flaky, lambda _: 0.0) == "done"
+    assert flaky.calls == attempts
+    assert len(waits) == failures
+
+
+def test_not_for_ever() -> None:
+    flaky = Flaky(100)
+    with pytest.raises(OSError, match="line cut"):
+        Patience(attempts=4, sleep=lambda _: None).call(flaky, lambda _: 0.0)
+    assert flaky.calls == 4
+
+
+def test_what_is_final_is_not_asked_again() -> None:
+    flaky = Flaky(1)
+    with pytest.raises(OSError, match="line cut"):
+        Patience().call(flaky, lambda _: None)
+    assert flaky.calls == 1
+
+
+def test_waits_grow_are_scattered_and_have_a_ceiling() -> None:
+    delays = list(Patience(attempts=6, first_s=1, most_s=5).delays())
+    for delay, middle in zip(delays, (1, 2, 4, 5, 5), strict=True):
+        assert middle * 0.5 <= delay <= middle * 1.5
+
+
+def test_what_a_server_asks_for_is_obeyed_within_bounds() -> None:
+    for asked, expected in ((0.0, 0.1), (7.0, 7.0), (9999.0, 60.0)):
+        waits: list[float] = []
+        patience = Patience(first_s=0.1, sleep=waits.append)
+        patience.call(Flaky(1), lambda _, asked=asked: asked)  # type: ignore[misc]
+        assert waits == [pytest.approx(expected, rel=0.5)]
+        assert waits[0] <= 60
+
+
+def test_pace_holds_on_average_and_lets_a_second_s_worth_pass_at_once() -> None:
+    now, slept = 0.0, list[float]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    pace = Pace(1000, clock=lambda: now, sleep=sleep)
+    pace.carry(1000)
+    assert slept == []
+    pace.carry(500)
+    pace.carry(2500)
+    assert slept == [0.5, 2.5]
+    now += 100  # a long pause saves up no more than a second
+    pace.carry(1000)
+    pace.carry(1000)
+    assert slept == [0.5, 2.5, 1.0]
+
+
+def test_threads_that_come_at_once_wait_one_after_the_other() -> None:
+    slept: list[float] = []
+    pace = Pace(1000, clock=lambda: 0.0, sleep=slept.append)
+    for _ in range(3):
+        pace.carry(1000)
+    assert slept == [1.0, 2.0]
