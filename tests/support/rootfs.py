@@ -34,11 +34,7 @@ def make_rootfs(root: Path, programs: Iterable[str] = PROGRAMS) -> None:
         program = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
         assert program is not None, f"{name} is not installed"
         shutil.copy(program, root / "bin" / name)
-        for library in _libraries(program):
-            target = root / library.lstrip("/")
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(library, target)
+        add_libraries(root, program)
     for folder, mode in (("etc", 0o755), ("tmp", 0o1777), ("root", 0o700)):
         (root / folder).mkdir(exist_ok=True)
         (root / folder).chmod(mode)
@@ -46,6 +42,15 @@ def make_rootfs(root: Path, programs: Iterable[str] = PROGRAMS) -> None:
         "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1001::/home/user:/bin/sh\n"
     )
     (root / "etc/group").write_text("root:x:0:\nusers:x:1001:\nwheel:x:10:user,other\n")
+
+
+def add_libraries(root: Path, program: str) -> None:
+    """Add the libraries that `program` of this machine needs and `root` lacks."""
+    for library in _libraries(program):
+        target = root / library.lstrip("/")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
 
 
 def _libraries(program: str) -> list[str]:

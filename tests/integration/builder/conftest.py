@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.linux import mount
+from tests.support.builders import Builders, both
 from tests.support.builds import FolderLayer, FolderLayers, Workshop
 from tests.support.rootfs import make_rootfs
 
@@ -27,3 +28,10 @@ def workshop(tmp_path: Path, base_folder: Path) -> Iterator[Workshop]:
     mounts = [point.target for point in mount.mount_points()]
     assert not [target for target in mounts if target.startswith(str(tmp_path))]
     assert made.leftovers() == []
+
+
+@pytest.fixture(scope="session")
+def builders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builders]:
+    """Our builder and buildah with the same bases."""
+    with both(tmp_path_factory.mktemp("conformance")) as made:
+        yield made

@@ -1,0 +1,2 @@
+echo note > note
+gzip -n note

@@ -1,0 +1,3 @@
+"""Say hello."""
+
+print("hello")

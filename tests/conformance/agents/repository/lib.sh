@@ -1,0 +1,1 @@
+one() { return 1; }

@@ -1,0 +1,3 @@
+#!/bin/bash
+. /testbed/lib.sh
+one

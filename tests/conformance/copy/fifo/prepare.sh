@@ -1,0 +1,2 @@
+mkdir tree
+mkfifo tree/pipe

@@ -1,0 +1,3 @@
+mkdir tree
+echo x > 'tree/[bracket]'
+echo x > tree/plain

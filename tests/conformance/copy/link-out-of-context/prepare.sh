@@ -1,0 +1,3 @@
+mkdir -p etc
+echo ours > etc/passwd
+ln -s /etc/passwd out

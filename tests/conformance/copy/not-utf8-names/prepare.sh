@@ -1,0 +1,2 @@
+mkdir tree
+echo x > "tree/$(printf '\377\376')"

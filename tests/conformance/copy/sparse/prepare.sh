@@ -1,0 +1,2 @@
+truncate -s 3M sparse
+echo end >> sparse
