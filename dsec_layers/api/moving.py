@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from dsec_layers.api.workbench import Workbench
@@ -9,6 +11,7 @@ from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import transfer
+from dsec_layers.registry.pace import Pace
 from dsec_layers.registry.urls import open_store
 
 
@@ -22,8 +25,24 @@ class Moved(msgspec.Struct, frozen=True):
     skipped_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many blobs move at once, and how many bytes a second at most; None for no limit."""
+
+    jobs: int = transfer.DEFAULT_WORKERS
+    bytes_per_s: float | None = None
+
+    def pace(self) -> Pace | None:
+        """The limit of one transfer."""
+        return Pace(self.bytes_per_s) if self.bytes_per_s else None
+
+
 def push(
-    bench: Workbench, reference: Reference, url: str, progress: transfer.Progress | None = None
+    bench: Workbench,
+    reference: Reference,
+    url: str,
+    progress: transfer.Progress | None = None,
+    limits: Limits = Limits(),
 ) -> Moved:
     """Copy from the local store to the one at `url`, which is made when its scheme can.
 
@@ -31,9 +50,15 @@ def push(
     """
     bench.local.resolve(reference)  # before a store is made for nothing
     destination = open_store(url, create=True)
-    return _moved(
-        reference, url, transfer.copy(reference, bench.local, destination, progress=progress)
+    copied = transfer.copy(
+        reference,
+        bench.local,
+        destination,
+        workers=limits.jobs,
+        pace=limits.pace(),
+        progress=progress,
     )
+    return _moved(reference, url, copied)
 
 
 def pull(
@@ -43,6 +68,7 @@ def pull(
     *,
     metadata_only: bool = False,
     progress: transfer.Progress | None = None,
+    limits: Limits = Limits(),
 ) -> Moved:
     """Copy to the local store from the one at `url`, or the first of the workbench's that has it.
 
@@ -54,7 +80,13 @@ def pull(
         raise InvalidInputError("no store to pull from", hint="name one: pull REFERENCE URL")
     source, wanted = _first_with(bench, reference, stores)
     copied = transfer.copy(
-        wanted, source, bench.local, metadata_only=metadata_only, progress=progress
+        wanted,
+        source,
+        bench.local,
+        metadata_only=metadata_only,
+        workers=limits.jobs,
+        pace=limits.pace(),
+        progress=progress,
     )
     return _moved(reference, source.url, copied)
 
