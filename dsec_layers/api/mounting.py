@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from dsec_layers.api.lending import lend_remotes
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import BusyError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
@@ -19,7 +20,7 @@ from dsec_layers.lazyfs.devices import DaemonDevices
 from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.reference import Reference
-from dsec_layers.registry import leases, standing
+from dsec_layers.registry import leases
 
 
 class Mounted(msgspec.Struct, frozen=True):
@@ -121,10 +122,7 @@ def secured(bench: Workbench, reference: Reference) -> Iterator[Stack]:
     with leases.hold(bench.local, purpose="mount") as held:
         stack = bench.held_stack(reference, held)
         bench.check_packs(stack.layers)
-        packs = (pack for layer in stack.layers for pack in layer.manifest.packs)
-        if bench.stores and not all(bench.local.has(pack) for pack in packs):
-            for store in bench.remotes:
-                standing.lend(store, [layer.digest.hex for layer in stack.layers], stack.blobs)
+        lend_remotes(bench, stack)
         yield stack
 
 

@@ -1,0 +1,54 @@
+"""What is read from further stores while it is mounted, kept there by a lease."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from dsec_layers.api.workbench import Stack, Workbench
+from dsec_layers.errors import NotFoundError, StoreError
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.blobs import Store
+from dsec_layers.registry import standing
+
+_WORKERS: Final = 8
+
+
+def lend_remotes(bench: Workbench, stack: Stack) -> None:
+    """Let no collector remove what `stack` would read from the further stores.
+
+    Then it is asked whether it is still there. A store that cannot be reached is not waited for:
+    what is read may be cached here. Raises NotFoundError when no store has a layer any more.
+    """
+    away = [layer for layer in stack.layers if not _is_local(bench, layer)]
+    if not bench.stores or not away:
+        return
+    layers = [layer.digest.hex for layer in stack.layers]
+    for store in bench.remotes:
+        with contextlib.suppress(StoreError):
+            standing.lend(store, layers, stack.blobs)
+    with ThreadPoolExecutor(_WORKERS, "lend") as pool:
+        found = list(pool.map(lambda layer: _anywhere(bench.remotes, layer), away))
+    for layer, there in zip(away, found, strict=True):
+        if not there:
+            raise NotFoundError(
+                f"the data of {layer} is neither here nor in {', '.join(bench.stores)}",
+                hint="it may just have been collected there: push it again",
+            )
+
+
+def _is_local(bench: Workbench, layer: MountLayer) -> bool:
+    return all(bench.local.has(pack) for pack in layer.manifest.packs)
+
+
+def _anywhere(stores: Sequence[Store], layer: MountLayer) -> bool:
+    """Whether a store has the manifest, which goes before any pack; in doubt it has."""
+    for store in stores:
+        try:
+            if store.has(layer.descriptor):
+                return True
+        except StoreError:
+            return True
+    return False
