@@ -17,7 +17,7 @@ _LINE_EVERY_S = 2.0
 
 
 class Meter:
-    """Counts bytes of one piece of work and shows them; safe to call from several threads."""
+    """Counts bytes, or things, of one piece of work; safe to call from several threads."""
 
     def __init__(self, show: Callable[[int, int | None], None]) -> None:
         self._show = show
@@ -31,6 +31,17 @@ class Meter:
             self.done_bytes += count_bytes
             self._show(self.done_bytes, self.total_bytes)
 
+    def count(self, done: int, total: int) -> None:
+        """So many of so many things are done."""
+        with self._lock:
+            self.done_bytes, self.total_bytes = done, total
+            self._show(done, total)
+
+    def fetch(self, count_bytes: int, total_bytes: int) -> None:
+        """So many more bytes of a whole are done."""
+        self.total_bytes = total_bytes
+        self.add(count_bytes)
+
     def transfer(self, event: Event) -> None:
         """Follow a push or pull."""
         from dsec_layers.registry.transfer import Moved, Planned
@@ -43,13 +54,13 @@ class Meter:
 
 
 @contextlib.contextmanager
-def meter(output: Output, title: str) -> Iterator[Meter]:
-    """Show the bytes of a piece of work until the block ends."""
+def meter(output: Output, title: str, *, unit: str = "") -> Iterator[Meter]:
+    """Show the bytes of a piece of work until the block ends, or things whose plural is `unit`."""
     if output.live:
-        with _bar(title) as made:
+        with _bar(title, unit) as made:
             yield made
     elif output.progress in ("plain", "json"):
-        made = Meter(_lines(output, title))
+        made = Meter(_lines(output, title, unit))
         yield made
         if output.progress == "json" and made.done_bytes:
             # A program wants to know the whole, however fast it went.
@@ -59,7 +70,7 @@ def meter(output: Output, title: str) -> Iterator[Meter]:
 
 
 @contextlib.contextmanager
-def _bar(title: str) -> Iterator[Meter]:
+def _bar(title: str, unit: str) -> Iterator[Meter]:
     """A bar that appears with the first byte: before, the steps of a build are shown."""
     from rich.console import Console
     from rich.progress import (
@@ -74,7 +85,7 @@ def _bar(title: str) -> Iterator[Meter]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[amount]}", markup=False),
-        TransferSpeedColumn(),
+        *(() if unit else (TransferSpeedColumn(),)),
         TimeElapsedColumn(),
     )
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -83,7 +94,7 @@ def _bar(title: str) -> Iterator[Meter]:
     def show(done: int, total: int | None) -> None:
         if not progress.live.is_started:
             progress.start_task(task)  # its clock and speed leave the steps before it out
-        progress.update(task, completed=done, total=total, amount=_amount(done, total))
+        progress.update(task, completed=done, total=total, amount=_amount(done, total, unit))
         progress.start()
 
     try:
@@ -92,11 +103,13 @@ def _bar(title: str) -> Iterator[Meter]:
         progress.stop()
 
 
-def _amount(done: int, total: int | None) -> str:
+def _amount(done: int, total: int | None, unit: str) -> str:
+    if unit:
+        return f"{done} of {total} {unit}"
     return size(done) + (f" of {size(total)}" if total else "")
 
 
-def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:
+def _lines(output: Output, title: str, unit: str) -> Callable[[int, int | None], None]:
     """At most one line every two seconds."""
     last = time.monotonic()
 
@@ -108,7 +121,7 @@ def _lines(output: Output, title: str) -> Callable[[int, int | None], None]:
         if output.progress == "json":
             _event(output, title, done, total)
         else:
-            output.note(f"{title}: {_amount(done, total)}")
+            output.note(f"{title}: {_amount(done, total, unit)}")
 
     return show
 
