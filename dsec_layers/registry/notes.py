@@ -53,6 +53,7 @@ class NoteFiles:
             files.aside(path.parent, self._root) as (fd, temporary),
         ):
             files.write_all(fd, data)
+            os.fsync(fd)  # until then other nodes of a cluster file system may see it shorter
             temporary.replace(path)
 
     def remove(self, name: str) -> None:
