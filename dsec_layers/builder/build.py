@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
 from dsec_layers.builder import apart
-from dsec_layers.builder.events import Progress
+from dsec_layers.builder.events import Progress, Warned
 from dsec_layers.builder.folding import (
     has_whiteouts,
     one_diff,
     whole_tree,
     without_idle_whiteouts,
 )
-from dsec_layers.builder.layerfile import Layerfile, parse
 from dsec_layers.builder.layers import LayerProvider
 from dsec_layers.builder.order import in_order
 from dsec_layers.builder.origins import OpenLayers, Origins, Stages, StageState
 from dsec_layers.builder.performing import carry_out
-from dsec_layers.builder.plan import Plan, make_plan
-from dsec_layers.builder.request import BuildRequest, BuildResult, find_epoch, read_ignore_rules
+from dsec_layers.builder.plan import Plan
+from dsec_layers.builder.preparing import prepare
+from dsec_layers.builder.request import BuildRequest, BuildResult
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE
-from dsec_layers.builder.selection import Origin
 from dsec_layers.builder.stepcache import StepCache
-from dsec_layers.builder.stepmaking import Options
-from dsec_layers.errors import NotFoundError
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind
@@ -46,13 +42,11 @@ def build(
     Layerfile, with `file:line`), NotFoundError, BuildError (a command failed), NoSpaceError and
     CapabilityMissingError.
     """
-    epoch = find_epoch(request)
-    layerfile = _read(request.layerfile)
-    args = dict(request.args) if epoch is None else {**request.args, EPOCH_VARIABLE: str(epoch)}
-    names = frozenset(request.contexts)
-    options = Options(args, epoch, request.kind, request.name, request.target, names)
-    plan = make_plan(layerfile, options, layers.resolve, name=str(request.layerfile))
-    contexts = _contexts(request)
+    prepared = prepare(request, layers)
+    epoch, layerfile, plan = prepared.epoch, prepared.layerfile, prepared.plan
+    for finding in prepared.advice.findings:
+        progress(Warned(finding))
+    prepared.advice.raise_if_error()
     with contextlib.ExitStack() as stack:
         opened = OpenLayers(layers, stack)
         cache = StepCache(request.home)
@@ -60,7 +54,7 @@ def build(
         apart.sweep(request.home)
         stack.enter_context(cache.in_use())
         stages = Stages(plan.stages)
-        origins = Origins(contexts, opened, stages, cache)
+        origins = Origins(prepared.contexts, opened, stages, cache)
         done = carry_out(request, epoch, in_order(plan), origins, stages, cache, progress)
         cache.mark_used([step.key for step in done.steps])
         yield BuildResult(
@@ -75,23 +69,6 @@ def build(
             epoch=epoch,
             steps=done.steps,
         )
-
-
-def _contexts(request: BuildRequest) -> dict[str | None, Origin]:
-    """The context and those with a name."""
-    rules = read_ignore_rules(request.context, request.layerfile)
-    contexts: dict[str | None, Origin] = {}
-    contexts[None] = Origin(request.context.absolute(), "the context", rules)
-    for name, path in request.contexts.items():
-        contexts[name] = Origin(path.absolute(), f"the context {name}", read_ignore_rules(path))
-    return contexts
-
-
-def _read(path: Path) -> Layerfile:
-    try:
-        return parse(path.read_bytes(), name=str(path))
-    except FileNotFoundError as error:
-        raise NotFoundError(f"no Layerfile at {path}") from error
 
 
 def _source(plan: Plan, stage: StageState, opened: OpenLayers, epoch: int | None) -> Source:

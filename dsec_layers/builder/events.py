@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dsec_layers.builder.lints.subject import Finding
+
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
@@ -54,5 +56,12 @@ class Note:
     message: str
 
 
-BuildEvent = StepStarted | StepCached | StepOutput | StepDone | Note
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Advice about the Layerfile, told before the first step."""
+
+    finding: Finding
+
+
+BuildEvent = StepStarted | StepCached | StepOutput | StepDone | Note | Warned
 Progress = Callable[[BuildEvent], None]

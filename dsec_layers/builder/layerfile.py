@@ -35,12 +35,17 @@ class HereDoc:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A keyword in upper case, the joined text after it, and `file:line` of its first line."""
+    """A keyword in upper case, the joined text after it, and `file:line` of its first line.
+
+    `written` is the keyword as it stands there; with `has_gap` an empty line stood within.
+    """
 
     keyword: str
     text: str
     where: str
     heredocs: tuple[HereDoc, ...] = ()
+    written: str = ""
+    has_gap: bool = False
 
     def __str__(self) -> str:
         return f"{self.keyword} {self.text}"
@@ -48,11 +53,16 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Layerfile:
-    """A parsed file. `escape` is the character that continues lines and quotes in words."""
+    """A parsed file. `escape` is the character that continues lines and quotes in words.
+
+    `check` is what the directive of that name says, `check_where` its `file:line`.
+    """
 
     instructions: tuple[Instruction, ...]
     escape: str
     digest: Digest
+    check: str = ""
+    check_where: str = ""
 
 
 def parse(data: bytes, *, name: str = "Layerfile") -> Layerfile:
@@ -69,7 +79,8 @@ def parse(data: bytes, *, name: str = "Layerfile") -> Layerfile:
         raise InvalidInputError("holds a NUL character", where=f"{name}:{line}")
     reader = _Reader(text.split("\n"), name)
     escape = reader.read_directives()
-    return Layerfile(tuple(reader.read_instructions(escape)), escape, Digest.sha256(data))
+    instructions = tuple(reader.read_instructions(escape))
+    return Layerfile(instructions, escape, Digest.sha256(data), *reader.check)
 
 
 class _Reader:
@@ -79,6 +90,8 @@ class _Reader:
         self.lines = lines
         self.name = name
         self.position = 0
+        self.check = ("", "")
+        self.gap = False
 
     def _where(self, index: int) -> str:
         return f"{self.name}:{index + 1}"
@@ -102,6 +115,8 @@ class _Reader:
             if key == "syntax" and not _FRONTEND.fullmatch(value.split("@")[0]):
                 raise InvalidInputError(f"the syntax {value!r} is not supported", where=where)
             seen[key] = value
+            if key == "check":
+                self.check = (value, where)
             self.position += 1
             if self.position == len(self.lines):
                 break
@@ -126,16 +141,20 @@ class _Reader:
             count += 1
             if count > _MAX_INSTRUCTIONS:
                 raise InvalidInputError(f"more than {_MAX_INSTRUCTIONS} instructions", where=where)
-            yield Instruction(keyword.upper(), text, where, heredocs)
+            yield Instruction(keyword.upper(), text, where, heredocs, keyword, self.gap)
 
     def _join_continued(self, escape: str) -> str:
         """Consume one logical line. Comments and empty lines inside it are dropped."""
         parts: list[str] = []
+        self.gap = False
+        blank = False  # one that nothing follows is no gap
         while self.position < len(self.lines):
             line = self.lines[self.position]
             self.position += 1
             if parts and _is_comment_or_blank(line):
+                blank = blank or not line.strip()
                 continue
+            self.gap = blank
             body = line.rstrip(" \t")
             continues = body.endswith(escape) and not body.endswith(escape * 2)
             parts.append(body[:-1] if continues else line)

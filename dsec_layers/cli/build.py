@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from dsec_layers.api import building
+from dsec_layers.api import building, linting
 from dsec_layers.api.secrets import read_secrets
+from dsec_layers.cli.advice import as_lines
 from dsec_layers.cli.context import (
     Context,
     ReferenceType,
@@ -110,6 +111,7 @@ from dsec_layers.model.reference import Kind, Reference
     is_flag=True,
     help="Build twice, and tag nothing when the layers differ.",
 )
+@click.option("--check", is_flag=True, help="Plan, and look for mistakes; carry out nothing.")
 @signature_options
 @json_option
 @pass_context
@@ -133,6 +135,7 @@ def build(
     cache_to: tuple[str, ...],
     cache_bytes: int | None,
     verify: bool,
+    check: bool,
 ) -> None:
     """Build the layer of the Layerfile in the directory PATH (or in the file PATH).
 
@@ -156,6 +159,11 @@ def build(
         cache_bytes=cache_bytes,
         verify=verify,
     )
+    if check:
+        found, advice = linting.check(context.workbench, path, reference, options)
+        context.output.result(found, lambda: as_lines(found.findings))
+        advice.raise_if_error()
+        return
     with steps_shown(context.output) as steps, meter(context.output, "pack") as shown:
         row = building.build(
             context.workbench,

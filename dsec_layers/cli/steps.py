@@ -19,7 +19,10 @@ from dsec_layers.builder.events import (
     StepDone,
     StepOutput,
     StepStarted,
+    Warned,
 )
+from dsec_layers.builder.lints.subject import Finding
+from dsec_layers.cli.advice import as_lines
 from dsec_layers.cli.output import Output, printable, size
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class StepPrinter:
         self._started = time.monotonic()
         self._total = 0
         self._cached = 0
+        self._found: dict[Finding, None] = {}
         self._partial: dict[int, bytes] = {}  # the last, unfinished line of a step's output
 
     def show(self, event: BuildEvent) -> None:
@@ -81,6 +85,8 @@ class StepPrinter:
         else:
             steps = f"{self._total} step{'s' * (self._total != 1)}, {self._cached} cached"
             self._output.note(f"{steps}, {size(row.content_bytes)} in {seconds:.1f} s")
+            if self._found:
+                self._output.note(as_lines(list(self._found)))
 
     def _count(self, event: BuildEvent) -> None:
         if isinstance(event, StepStarted):
@@ -108,6 +114,8 @@ class StepPrinter:
                 self._end(event.number, f"done in {event.seconds:.1f} s")
             case Note():
                 self._line(f"note: {printable(event.message)}")
+            case Warned():
+                self._found[event.finding] = None  # shown at the end, where it is seen
 
     def _label(self, number: int) -> str:
         return f"step {number}/{self._total}"
@@ -148,3 +156,11 @@ def _as_json(event: BuildEvent) -> dict[str, object]:
             return {"event": "done", "number": event.number, "seconds": round(event.seconds, 3)}
         case Note():
             return {"event": "note", "message": event.message}
+        case Warned(found):
+            return {
+                "event": "warning",
+                "rule": found.rule,
+                "message": found.message,
+                "where": found.where,
+                "line": found.line,
+            }
