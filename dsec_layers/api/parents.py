@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsec_layers.api.images import image_of, triggers_of
 from dsec_layers.api.mounting import manager
+from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.workbench import Stack, Workbench
-from dsec_layers.builder.layers import OpenLayer, ParentLayer
+from dsec_layers.builder.layers import Image, OpenLayer, ParentLayer
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.metadata import MetadataImages
 from dsec_layers.model.content import LocalFile, Source
+from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.tree import EntryKind, Tree
 from dsec_layers.registry.leases import Held
@@ -34,24 +37,30 @@ class MountedLayer:
 
     def source(self) -> Source:
         """See OpenLayer. The tree is read from the metadata, where nothing is escaped."""
-        folder = os.fsencode(self.folders[-1])
-        with self.images.open(self.stack.layers[-1].digest) as image:
-            tree = Tree.of(image.walk())
-        contents = {
-            entry.path: LocalFile(folder + b"/" + entry.path)
-            for entry in tree
-            if entry.kind is EntryKind.FILE
-        }
-        return Source(tree, contents)
+        return layer_source(self.images, self.stack.layers[-1].digest, self.folders[-1])
+
+
+def layer_source(images: MetadataImages, digest: Digest, folder: Path) -> Source:
+    """What a layer alone holds, its contents on its mount `folder`. Raises CorruptError."""
+    place = os.fsencode(folder)
+    with images.open(digest) as image:
+        tree = Tree.of(image.walk())
+    contents = {
+        entry.path: LocalFile(place + b"/" + entry.path)
+        for entry in tree
+        if entry.kind is EntryKind.FILE
+    }
+    return Source(tree, contents)
 
 
 class Parents:
     """Implements `LayerProvider`."""
 
-    def __init__(self, bench: Workbench, held: Held) -> None:
+    def __init__(self, bench: Workbench, held: Held, images: ParentImages | None = None) -> None:
         """`held`, a lease on the local store, takes in all that is resolved."""
         self._bench = bench
         self._held = held
+        self._images = images or ParentImages(bench)
         self._stacks: dict[str, Stack] = {}
 
     def resolve(self, reference: Reference) -> ParentLayer:
@@ -70,7 +79,13 @@ class Parents:
             run=top.config.run,
             effective_run=stack.run,
             base=top.config.provenance.base,
+            image=image_of(top.config.provenance),
+            triggers=triggers_of(top.config.provenance),
         )
+
+    def image(self, image: Image) -> ParentLayer:
+        """See LayerProvider."""
+        return self.resolve(self._images.base(image))
 
     def stack(self, digest: str) -> Stack:
         """What `resolve` found for this layer."""

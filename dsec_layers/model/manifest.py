@@ -17,6 +17,7 @@ from dsec_layers.errors import CorruptError
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind
+from dsec_layers.model.residue import Residue
 from dsec_layers.model.runconfig import RunConfig
 
 OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -74,7 +75,8 @@ class Sizes(msgspec.Struct, frozen=True):
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a layer comes from.
 
-    `base` is the digest of the layer it was built on. No times, no host names.
+    `base` is the digest of the layer it was built on. `residue` tells what was left out of a layer
+    that was made of a sandbox. No times, no host names.
     """
 
     source: str = ""
@@ -82,6 +84,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: dict[str, str] = {}
     base: str = ""
     source_date_epoch: int | None = None
+    residue: Residue | None = None
 
 
 class LayerConfig(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from dsec_layers.model.manifest import (
     decode_config,
 )
 from dsec_layers.model.reference import Kind
+from dsec_layers.model.residue import DroppedBy, Residue
 from dsec_layers.model.runconfig import RunConfig
 
 
@@ -105,3 +106,12 @@ def test_a_config_comes_back() -> None:
 def test_nesting_without_end_is_malformed() -> None:
     with pytest.raises(CorruptError, match="config is malformed"):
         decode_config(b'{"x":' + b"[" * 1_000_000)
+
+
+def test_a_provenance_without_residue_is_written_as_before() -> None:
+    """Digests of layers that exist do not change."""
+    assert canonical.encode(Provenance(source="build", base="x")) == (
+        b'{"base":"x","source":"build"}'
+    )
+    told = Provenance(residue=Residue((DroppedBy("logs", 1, 2, 3),), digest="d"))
+    assert msgspec.json.decode(canonical.encode(told), type=Provenance) == told
