@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dsec_layers.api import contents, reproducing, stepstores
+from dsec_layers.api.packedbefore import PackedBefore, key_of
 from dsec_layers.api.parents import Parents
 from dsec_layers.api.publishing import check_name, packed, tagged
 from dsec_layers.api.rows import LayerRow
@@ -113,7 +114,7 @@ def build(
     with leases.hold(bench.local, purpose="build") as held:
         making = _Making(bench, held, reference, options.workers, on_bytes)
         with builder.build(request, making.parents, on_event) as result:
-            layer = making.packed(result)
+            layer = making.made(result)
             if options.verify:
                 _verify(making, request, layer, on_event)
             row = tagged(bench, held, layer, making.name_of(result))
@@ -150,23 +151,38 @@ class _Making:
     def name_of(self, result: BuildResult) -> Reference:
         return self.reference or Reference(result.kind, result.name)
 
+    def made(self, result: BuildResult) -> MountLayer:
+        """The layer of a result, packed unless an earlier build packed the same."""
+        before = PackedBefore(self.bench.home.builder / "layers", self.bench.local, self.held)
+        key = key_of(result, self.name_of(result), self._provenance(result))
+        layer = before.find(key)
+        if layer is None:
+            layer = self.packed(result)
+            before.remember(key, layer)
+        return layer
+
     def packed(self, result: BuildResult) -> MountLayer:
+        """The layer of a result. Raises as `pack_layer`."""
         return packed(
             self.bench,
             self.held,
             result.source,
             self.name_of(result),
             run=result.run,
-            provenance=Provenance(
-                source="build",
-                layerfile_digest=result.layerfile_digest,
-                inputs=dict(result.inputs),
-                base=result.base_digest,
-                source_date_epoch=result.epoch,
-            ),
+            provenance=self._provenance(result),
             known=_known(self.bench, self.parents, result),
             workers=self.workers,
             progress=self.on_bytes,
+        )
+
+    @staticmethod
+    def _provenance(result: BuildResult) -> Provenance:
+        return Provenance(
+            source="build",
+            layerfile_digest=result.layerfile_digest,
+            inputs=dict(result.inputs),
+            base=result.base_digest,
+            source_date_epoch=result.epoch,
         )
 
 

@@ -68,6 +68,7 @@ def build(
             inputs=_inputs(request, plan, done.copied),
             epoch=epoch,
             steps=done.steps,
+            results=[each.upper.name for each in stages.state(plan.target.index).results],
         )
 
 

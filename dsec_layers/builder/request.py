@@ -85,7 +85,8 @@ class BuildResult:
     For a base `source` is the whole tree, else what is added over the base with the digest
     `base_digest`. `parent_digest` names the layer of its FROM line, which is another one when that
     is no base. `run` is what the layer asks for itself. `inputs` goes into the provenance. `steps`
-    are all that were done, in their order.
+    are all that were done, in their order. `results` names the folders that `source` is read from
+    besides the layer below: they never change, and no name is used again.
     """
 
     source: Source
@@ -98,6 +99,7 @@ class BuildResult:
     inputs: Mapping[str, str]
     epoch: int | None
     steps: Sequence[MadeStep] = ()
+    results: Sequence[str] = ()
 
 
 def locate(path: Path) -> tuple[Path, Path]:
