@@ -20,8 +20,8 @@ from dsec_layers.model.digest import Digest
 from dsec_layers.model.environment import REFERENCE_KEY
 from dsec_layers.model.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor
 from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.registry import closure, leases, tagging
 from dsec_layers.registry import layers as stored
-from dsec_layers.registry import leases, tagging
 
 Order = Literal["name", "time", "size"]
 _WORKERS: Final = 16
@@ -128,8 +128,7 @@ def tag(
     found = store.tagged(source)
     target = msgspec.structs.replace(found, annotations={})
     with leases.hold(store, purpose="tag") as held:
-        parts = tuple(_parts(store, target))
-        held.add(parts)
+        held.add(closure.blobs(store, target))
         _check_kind(store, name, target)
         expected = _expected(if_absent=if_absent, expect=expect)
         builder = found.annotations.get(tagging.BUILDER_KEY, "")
@@ -203,14 +202,6 @@ def _texts(row: Listed) -> Iterator[str]:
     yield row.reference.lower()
     for key, text in row.labels.items():
         yield f"{key}={text}".lower()
-
-
-def _parts(store: Store, target: Descriptor) -> Iterator[Descriptor]:
-    """A layer or environment with all that belongs to it."""
-    yield target
-    for layer in stored.layer_descriptors(store, target):
-        yield layer
-        yield from stored.load_manifest(store, layer).blobs
 
 
 def _check_kind(store: Store, name: Reference, target: Descriptor) -> None:

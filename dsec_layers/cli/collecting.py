@@ -1,12 +1,12 @@
-"""`gc`."""
+"""`gc` and `df`."""
 
 from __future__ import annotations
 
 import click
 
-from dsec_layers.api import collecting
+from dsec_layers.api import accounting, collecting
 from dsec_layers.cli.context import Context, json_option, pass_context
-from dsec_layers.cli.output import size
+from dsec_layers.cli.output import printable, size, table
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.spans import SpanType
 from dsec_layers.registry.collect import Rules
@@ -46,4 +46,51 @@ def gc(
             f"{size(found.bytes)} in {found.blobs} blobs {did}\n"
             f"{size(found.young_bytes)} in {found.young_blobs} more may go later"
         ),
+    )
+
+
+@click.command(short_help="Show what layers, names and kinds take in a store.")
+@click.argument("url", required=False)
+@click.option(
+    "--by",
+    type=click.Choice(["layer", "name", "kind"]),
+    default="name",
+    help="What a line stands for.  [default: name]",
+)
+@json_option
+@pass_context
+def df(context: Context, url: str | None, by: str) -> None:
+    """Show what is in the local store, or the one at URL, and for whom.
+
+    \b
+    FILES   the sizes of the files, each layer once
+    STORED  the blobs that belong to it
+    UNIQUE  those of them that belong to nothing else
+    """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
+    found = accounting.space(context.workbench.store(url))
+    shares = {"layer": found.layers, "name": found.names, "kind": found.kinds}[by]
+    context.output.result(found, lambda: _space(found, shares, by))
+
+
+def _space(found: accounting.Space, shares: tuple[accounting.Share, ...], by: str) -> str:
+    columns = (by.upper(), "FILES", "STORED", "UNIQUE")
+    rows = [
+        (
+            printable(share.name),
+            size(share.logical_bytes),
+            size(share.stored_bytes),
+            size(share.unique_bytes),
+        )
+        for share in shares
+    ]
+    return "\n".join(
+        [
+            table(columns, rows, right=columns[1:]),
+            "",
+            f"{size(found.stored_bytes)} stored for {size(found.logical_bytes)} of files; "
+            f"{size(found.unreachable_bytes)} of it no tag leads to",
+            f"{found.shared_chunks} of {found.chunks} chunks are in several layers, "
+            f"which saves {size(found.saved_bytes)}",
+            f"{size(found.dead_bytes)} of {size(found.pack_bytes)} in packs are of no use any more",
+        ]
     )
