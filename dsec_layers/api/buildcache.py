@@ -6,6 +6,7 @@ import time
 
 import msgspec
 
+from dsec_layers.api import storedsteps
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.builder import housekeeping
 from dsec_layers.builder.kept import Kept
@@ -24,13 +25,17 @@ class BuildCacheRow(msgspec.Struct, frozen=True, kw_only=True):
     used_s: int
 
 
-def usage(bench: Workbench) -> list[BuildCacheRow]:
-    """Everything, what was used last first. Raises OSError."""
-    return [_row(one) for one in housekeeping.kept(bench.home.builder)]
+def usage(bench: Workbench, url: str | None = None) -> list[BuildCacheRow]:
+    """Everything here, or the steps in the store at `url`; what was used last first.
+
+    Raises OSError, InvalidInputError, StoreError.
+    """
+    return [_row(one) for one in _kept(bench, url)]
 
 
 def prune(
     bench: Workbench,
+    url: str | None = None,
     *,
     unused_s: float | None = None,
     keep_bytes: int = 0,
@@ -38,14 +43,22 @@ def prune(
 ) -> list[BuildCacheRow]:
     """Remove what was not used for `unused_s` seconds and goes beyond `keep_bytes`.
 
-    What a running build uses stays. Returns what was removed, or with `dry_run` what would be.
-    Raises OSError.
+    What a running build uses stays. In the store at `url` only names are removed: `gc` does the
+    rest. Returns what was removed, or with `dry_run` what would be. Raises as `usage`.
     """
-    home = bench.home.builder
     before_s = None if unused_s is None else time.time() - unused_s
-    found = housekeeping.kept(home)
-    chosen = housekeeping.superfluous(found, before_s=before_s, keep_bytes=keep_bytes)
-    return [_row(one) for one in (chosen if dry_run else housekeeping.remove(home, chosen))]
+    chosen = housekeeping.superfluous(_kept(bench, url), before_s=before_s, keep_bytes=keep_bytes)
+    if dry_run:
+        gone = chosen
+    elif url is None:
+        gone = housekeeping.remove(bench.home.builder, chosen)
+    else:
+        gone = storedsteps.remove(url, chosen)
+    return [_row(one) for one in gone]
+
+
+def _kept(bench: Workbench, url: str | None) -> list[Kept]:
+    return housekeeping.kept(bench.home.builder) if url is None else storedsteps.kept(url)
 
 
 def _row(one: Kept) -> BuildCacheRow:

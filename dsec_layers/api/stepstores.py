@@ -42,7 +42,7 @@ from dsec_layers.sources.upper import walk_upper
 
 NAME: Final = "step"
 _SOURCE: Final = "step"
-_KEY, _IDENTITY, _TITLE = "key", "identity", "title"
+_KEY, _IDENTITY, TITLE = "key", "identity", "title"
 # A tag is set again when what it names is used and it is older: that is the time of its last use.
 _RENEW_AFTER: Final = datetime.timedelta(days=1)
 
@@ -170,7 +170,7 @@ class _Exporter:
             work_dir=self._work,
             provenance=Provenance(
                 source=_SOURCE,
-                inputs={_KEY: step.key, _IDENTITY: identity, _TITLE: step.title},
+                inputs={_KEY: step.key, _IDENTITY: identity, TITLE: step.title},
             ),
             workers=self._workers,
         )

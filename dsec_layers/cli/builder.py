@@ -21,12 +21,18 @@ def builder() -> None:
     """Look after the step cache, and the caches of RUN --mount=type=cache."""
 
 
+_store_option = click.option(
+    "--store", "url", metavar="URL", help="Of the steps that builds put there by --cache-to."
+)
+
+
 @builder.command(short_help="Show what steps and caches take on disk.")
+@_store_option
 @json_option
 @pass_context
-def du(context: Context) -> None:
+def du(context: Context, url: str | None) -> None:
     """Show what steps and caches take on disk, what was used last first."""
-    rows = buildcache.usage(context.workbench)
+    rows = buildcache.usage(context.workbench, url)
     context.output.result(rows, lambda: _text(rows, "in all"))
 
 
@@ -47,15 +53,21 @@ def du(context: Context) -> None:
     help="Keep so much of what was used last, such as 20G.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@_store_option
 @json_option
 @pass_context
-def prune(context: Context, unused_h: float | None, keep_bytes: int, dry_run: bool) -> None:
+def prune(
+    context: Context, unused_h: float | None, keep_bytes: int, dry_run: bool, url: str | None
+) -> None:
     """Remove steps and caches; without options all that no running build uses.
 
     dsec-layers builder prune --unused-for 168 --keep 20G
+
+    In a store names are removed: `gc` takes the data.
     """
     rows = buildcache.prune(
         context.workbench,
+        url,
         unused_s=None if unused_h is None else unused_h * 3600,
         keep_bytes=keep_bytes,
         dry_run=dry_run,

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind
@@ -92,7 +93,7 @@ def test_steps_are_no_layers(cli: Cli, context: Path) -> None:
     assert len(steps) == 6
     ran = cli.fails(InvalidInputError, "mount", steps[0]["reference"], cli.folder / "m")
     assert "result of a build step" in ran.error
-    cli("verify", steps[0]["reference"])
+    assert cli.json("inspect", steps[0]["reference"])["kind"] == "cache"
 
 
 def test_runs_of_a_command_are_not_mixed(cli: Cli, context: Path) -> None:
@@ -158,3 +159,25 @@ def test_the_entry_of_another_step_is_not_taken(cli: Cli, context: Path) -> None
     events, _ = build(cli, context, "--cache-from", url)
     assert "is not the result of that step" in notes(events)[0]
     assert kinds(events, "cached") == []
+
+
+def test_room_is_made_in_a_store(cli: Cli, context: Path) -> None:
+    url = f"dir://{cli.folder}/steps"
+    build(cli, context, "--cache-to", url)
+    rows = cli.json("builder", "du", "--store", url)
+    assert len(rows) == 6
+    assert {"COPY file /file", "WORKDIR /w"} <= {row["title"] for row in rows}
+    assert all(row["size_bytes"] > 0 for row in rows)
+    assert cli.json("builder", "prune", "--store", url, "--unused-for", "24") == []
+    store = DirectoryStore.open(cli.folder / "steps")
+    reference, target = next(iter(store.tags(Kind.CACHE)))
+    old = {"org.opencontainers.image.created": "2020-01-01T00:00:00Z"}
+    store.tag(reference, structs.replace(target, annotations=old))
+    would = cli.json("builder", "prune", "--store", url, "--unused-for", "24", "--dry-run")
+    assert [row["name"] for row in would] == [reference.tag]
+    # What is used is set again, and so it stays.
+    forget(cli)
+    build(cli, context, "--cache-from", url)
+    assert cli.json("builder", "prune", "--store", url, "--unused-for", "24") == []
+    assert len(cli.json("builder", "prune", "--store", url, "--keep", "1")) >= 5
+    assert len(list(store.tags(Kind.CACHE))) <= 1
