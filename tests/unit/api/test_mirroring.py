@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.api import composing, mirroring
+from dsec_layers.api.moving import Limits
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import CorruptError, InvalidInputError, StoreError
 from dsec_layers.model.blobs import Store
@@ -111,7 +112,7 @@ def test_an_interrupted_copy_goes_on(
 
     monkeypatch.setattr(DirectoryStore, "put", failing)
     with pytest.raises(StoreError):
-        mirroring.copy([ENV], source, destination)
+        mirroring.copy([ENV], source, destination, Limits(jobs=1))
     assert names(destination) == []
     arrived = sum(blob.size for blob in destination.blobs())
     assert arrived > 0
