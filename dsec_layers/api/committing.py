@@ -141,7 +141,7 @@ class _Commit:
             manager(self.bench).layer_dirs(self.sandbox.layers) as lowers,
             sandboxes.shown(self.bench, self.sandbox) as view,
         ):
-            return self._made(held, Repositories(view, folder), lowers)
+            return self._made(held, Repositories(view, folder, lowers), lowers)
 
     def _made(
         self, held: leases.Held, repositories: Repositories, lowers: Sequence[Path]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,17 +24,23 @@ _GIT = b".git"
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    """Repositories as the sandbox sees them, at `view`; `work` is a folder for what is made."""
+    """Repositories as the sandbox sees them, at `view`; `work` is a folder for what is made.
+
+    `lowers` are the folders of the layers below it.
+    """
 
     view: Path
     work: Path
+    lowers: Sequence[Path]
 
     def garbage(self, diff: Tree) -> frozenset[bytes]:
         """The loose objects that `diff` adds and nothing leads to, by path."""
         found: set[bytes] = set()
         for number, (path, objects) in enumerate(gitgarbage.loose_objects(diff).items()):
-            folder = self.view / os.fsdecode(path)
-            found |= gitgarbage.unreachable(folder, self.work / f"garbage{number}", objects)
+            name, work = os.fsdecode(path), self.work / f"garbage{number}"
+            whole = not gitgarbage.removes_objects(diff, path)
+            below = [lower / name for lower in self.lowers] if whole else []
+            found |= gitgarbage.unreachable(self.view / name, work, objects, below)
         return frozenset(found)
 
     def scrubbed(
@@ -55,11 +61,21 @@ class Repositories:
         return source, tuple(attested)
 
     def _chosen(self, tree: Tree, options: ScrubOptions) -> list[bytes]:
-        if options.repositories:
-            return sorted({self._named(name) for name in options.repositories})
-        found = {path for entry in tree if (path := _repository(entry)) is not None}
-        # The work tree of a submodule has a file that points into the repository around it.
-        return sorted(path for path in found if not (self.view / os.fsdecode(path)).is_file())
+        """The `.git` directories, each followed by those of its submodules inside of it."""
+        found = {self._named(name) for name in options.repositories}
+        if not options.repositories:
+            touched = {path for entry in tree if (path := _repository(entry)) is not None}
+            # The work tree of a submodule has a file that points into the repository around it.
+            found = {path for path in touched if not (self.view / os.fsdecode(path)).is_file()}
+        return [each for path in sorted(found) for each in (path, *self._modules(path))]
+
+    def _modules(self, path: bytes) -> list[bytes]:
+        found = []
+        for top, folders, _ in os.walk(self.view / os.fsdecode(path) / "modules"):
+            if (Path(top) / "HEAD").is_file() and "objects" in folders:
+                folders[:] = [name for name in folders if name == "modules"]
+                found.append(os.fsencode(Path(top).relative_to(self.view)))
+        return sorted(found)
 
     def _named(self, name: str) -> bytes:
         at = os.fsencode(inroot.resolve(self.view, name)).lstrip(b"/")

@@ -50,10 +50,13 @@ def under_way(folder: Path) -> bool:
     return any((folder / name).exists() for name in _UNDER_WAY)
 
 
-def shadow(folder: Path, at: Path) -> git.Shadow:
-    """A shadow in the new folder `at` of the checked repository in `folder`."""
+def shadow(folder: Path, at: Path, *, objects: Path | None = None) -> git.Shadow:
+    """A shadow in the new folder `at` of the checked repository in `folder`.
+
+    Its objects are those of the repository, unless they are elsewhere.
+    """
     sha256 = git.setting(folder / "config", "extensions.objectformat") == "sha256"
-    made = git.make_shadow(at, objects=[folder / "objects"], sha256=sha256)
+    made = git.make_shadow(at, objects=[objects or folder / "objects"], sha256=sha256)
     shared = [place.name for place in folder.glob("sharedindex.*")]
     for name in (*_COPIED, *shared):
         _copy(folder / name, at / name)

@@ -62,8 +62,8 @@ def commit(
     base would be a whole tree: build one FROM the workspace.
 
     Left out, unless kept by name: shell-history, caches, package-caches, bytecode, logs, temporary,
-    editors, core-dumps, ssh, sockets, language-servers, git-unreachable. What was removed in these
-    places stays removed. The config of the layer tells what was left out.
+    editors, core-dumps, ssh, sockets, language-servers, git-unreachable (docs/residue.md). What was
+    removed in these places stays removed. The config of the layer tells what was left out.
 
     \b
     dsec-layers commit /mnt/demo -t workspace/my/project:v2 --scrub-git

@@ -317,7 +317,7 @@ def test_any_operations(cli: Cli, sandbox: Path) -> None:
         made = committing.commit(cli.bench, sandbox, NEW)
         assert made.shadowed == ()
         assert_shows(cli, shown, data, BASE, str(NEW), "toolkit/t:v1")
-    assert done > 40
+    assert done > 20
 
 
 def noted(call: Callable[..., object], looked: list[object]) -> Callable[..., object]:

@@ -185,6 +185,32 @@ def test_garbage_alone_goes_by_itself(cli: Cli, sandbox: Path, project: Path) ->
     assert committing.commit(cli.bench, sandbox, NEW, options).dropped == ()
 
 
+def test_garbage_over_a_repository_of_a_lower_layer(cli: Cli, sandbox: Path, project: Path) -> None:
+    """What the lower layer's references lead to is not walked, and nothing of it is lost."""
+    committing.commit(cli.bench, sandbox, NEW)
+    name = Reference.parse("env/second:v1")
+    composing.compose(cli.bench, [Reference.parse(BASE), NEW], name)
+    target = cli.folder / "second"
+    mounting.mount(cli.bench, name, target)
+    try:
+        folder = target / "project"
+        gone = git(folder, "hash-object", "-w", "--stdin", stdin=b"never committed")
+        kept = commit(folder, "three")
+        (folder / "staged").write_text("staged")
+        git(folder, "add", "staged")
+        done = committing.commit(cli.bench, target, Reference.parse("workspace/w:v3"))
+    finally:
+        mounting.umount(cli.bench, target)
+    assert [each.path for each in done.dropped] == [f"/project/.git/objects/{gone[:2]}/{gone[2:]}"]
+    parts = [Reference.parse(each) for each in (BASE, "workspace/w:v3")]
+    composing.compose(cli.bench, parts, Reference.parse("env/third:v1"))
+    with mounting.mounted(cli.bench, Reference.parse("env/third:v1")) as rootfs:
+        folder = rootfs.target / "project"
+        assert git(folder, "rev-parse", "HEAD") == kept
+        assert git(folder, "status", "--porcelain") == "A  staged"
+        git(folder, "fsck", "--full", "--strict")
+
+
 def test_repositories_below_are_replaced(cli: Cli, sandbox: Path, project: Path) -> None:
     """The repository lies in the workspace; the sandbox above it changes one file of it."""
     future = hide_future(project, "packed")
@@ -236,6 +262,32 @@ def test_nothing_of_the_configuration_is_run(cli: Cli, sandbox: Path, project: P
     scrubbed(cli, sandbox)
     assert not trap.exists()
     assert b"project/.git/hooks/post-index-change" in looking.tree(cli.bench, NEW).by_path()
+
+
+def test_submodules(cli: Cli, sandbox: Path, project: Path) -> None:
+    """They are scrubbed too, and the work trees stay whole."""
+    part = sandbox / "part"
+    part.mkdir()
+    git(part, "init", "-q", "-b", "main")
+    first = commit(part, "of the part")
+    allow = ("-c", "protocol.file.allow=always")
+    git(project, *allow, "submodule", "add", "-q", str(part), "sub")
+    git(project, "commit", "-q", "-m", "with a part")
+    inside = project / "sub"
+    future = commit(inside, "the fix")
+    git(inside, "reset", "-q", "--hard", first)
+    done = scrubbed(cli, sandbox)
+    assert [each.path for each in done.residue.git] == [
+        *("part", "project", "project/.git/modules/sub"),
+    ]
+    composing.compose(cli.bench, [Reference.parse(BASE), NEW], ENV)
+    with mounting.mounted(cli.bench, ENV) as rootfs:
+        inside = rootfs.target / "project/sub"
+        assert git(rootfs.target / "project", "status", "--porcelain") == ""
+        assert git(inside, "rev-parse", "HEAD") == first
+        every = git(inside, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+        assert future not in every
+        git(inside, "fsck", "--full")
 
 
 def test_named_repositories_only(cli: Cli, sandbox: Path, project: Path) -> None:
