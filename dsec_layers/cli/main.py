@@ -45,6 +45,7 @@ _COMMANDS = {
     "daemon": ("daemon", "daemon"),
     "df": ("collecting", "df"),
     "diff": ("explaining", "diff"),
+    "dive": ("dive", "dive"),
     "export": ("exporting", "export"),
     "gc": ("collecting", "gc"),
     "history": ("explaining", "history"),
