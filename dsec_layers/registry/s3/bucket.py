@@ -198,6 +198,6 @@ class Bucket:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
 
-def md5(data: bytes) -> str:
+def md5(data: bytes | bytearray) -> str:
     """What a server compares with what has arrived, as the header Content-MD5 has it."""
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

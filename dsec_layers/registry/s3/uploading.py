@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
 
 PART_BYTES: Final = 8 << 20
-SENDERS: Final = 8
+SENDERS: Final = 4
 _MAX_PARTS: Final = 10_000
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Uploads:
             )["UploadId"],
         )
 
-    def _send(self, name: str, upload: str, number: int, part: bytes) -> CompletedPartTypeDef:
+    def _send(self, name: str, upload: str, number: int, part: bytearray) -> CompletedPartTypeDef:
         bucket = self._bucket
         answer = bucket.call(
             f"cannot write part {number} of {name}",
@@ -102,7 +102,7 @@ class Uploads:
                 Key=bucket.key(name),
                 UploadId=upload,
                 PartNumber=number,
-                Body=part,
+                Body=part,  # type: ignore[arg-type]  # boto3 takes it, its stubs do not know
                 ContentMD5=md5(part),
             ),
         )
@@ -178,8 +178,8 @@ class Uploads:
             }
 
 
-def _parts(pieces: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The same bytes in parts of that size; the last may be smaller."""
+def _parts(pieces: Iterator[bytes], part_bytes: int) -> Iterator[bytearray]:
+    """The same bytes in parts of that size, not copied again; the last may be smaller."""
     part = bytearray()
     for piece in pieces:
         view = memoryview(piece)
@@ -188,10 +188,10 @@ def _parts(pieces: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
             part += view[:room]
             view = view[room:]
             if len(part) == part_bytes:
-                yield bytes(part)
-                part.clear()
+                yield part
+                part = bytearray()
     if part:
-        yield bytes(part)
+        yield part
 
 
 def _raise_failed(running: list[Future[CompletedPartTypeDef]]) -> None:

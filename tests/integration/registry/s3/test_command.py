@@ -40,7 +40,7 @@ def test_a_lazy_mount(known: Cli, base_store: DirectoryStore, url: str) -> None:
     assert (target / "etc/group").read_text().startswith("root:x:0:")
     program = (target / "bin/sh").read_bytes()
     assert program == Path("/bin/sh").read_bytes()
-    totals = known.json("stats")["totals"]
+    totals = known.json("stats")["total"]
     assert totals["fetched_bytes"] >= len(program)
     assert totals["errors"] == 0
     assert list((known.home / "store/packs").rglob("*")) == [], "nothing was copied whole"
