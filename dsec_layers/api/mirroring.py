@@ -128,6 +128,8 @@ def selected(store: Store, selectors: Sequence[str]) -> list[tuple[Reference, De
 def _chooses(selector: str, reference: Reference) -> bool:
     if selector == reference.kind.value:
         return True
+    if reference.kind is Kind.CACHE and not selector.startswith(Kind.CACHE.value):
+        return False
     text = str(reference) if ":" in selector else reference.repository
     return fnmatchcase(text, selector)
 

@@ -24,10 +24,20 @@ from dsec_layers.registry.collect import Rules
     default="0",
     help="Spare layers and environments untagged for less than this.  [default: the grace]",
 )
+@click.option(
+    "--steps-unused",
+    type=SpanType(),
+    help="Also forget results of build steps not used for this.  [default: keep them]",
+)
 @json_option
 @pass_context
 def gc(
-    context: Context, url: str | None, dry_run: bool, grace: float, keep_untagged: float
+    context: Context,
+    url: str | None,
+    dry_run: bool,
+    grace: float,
+    keep_untagged: float,
+    steps_unused: float | None,
 ) -> None:
     """Remove what no tag, lease or mount leads to, from the local store or the one at URL.
 
@@ -38,13 +48,16 @@ def gc(
     """
     rules = Rules(grace_s=grace, keep_untagged_s=keep_untagged, dry_run=dry_run)
     with meter(context.output, "gc") as shown:
-        found = collecting.gc(context.workbench, url, rules, shown.add)
+        found = collecting.gc(
+            context.workbench, url, rules, steps_unused_s=steps_unused, progress=shown.add
+        )
     did = "would be removed" if dry_run else "removed"
     context.output.result(
         found,
         lambda: (
             f"{size(found.bytes)} in {found.blobs} blobs {did}\n"
             f"{size(found.young_bytes)} in {found.young_blobs} more may go later"
+            + (f"\n{found.steps} results of steps forgotten" if found.steps else "")
         ),
     )
 

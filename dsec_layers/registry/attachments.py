@@ -10,6 +10,7 @@ from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.model.attachment import ARTIFACT_PREFIX, EMPTY, EMPTY_BLOB, Attachment
 from dsec_layers.model.blobs import BlobReader, Store
 from dsec_layers.model.manifest import OCI_MANIFEST, Descriptor
+from dsec_layers.registry import leases
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 
 
@@ -52,10 +53,12 @@ def publish(store: Store, attachment: Attachment, *data: bytes) -> Descriptor:
 
     Raises NoSpaceError or StoreError.
     """
-    for blob, content in zip(attachment.data, data, strict=True):
-        store.put(blob, content)
-    store.put(EMPTY_BLOB, EMPTY)
     descriptor = attachment.descriptor()
-    store.put(descriptor, attachment.encode())
-    store.attach(attachment.subject, descriptor)
+    with leases.hold(store, (*attachment.blobs, descriptor), purpose="attach") as held:
+        for blob, content in zip(attachment.data, data, strict=True):
+            store.put(blob, content)
+        store.put(EMPTY_BLOB, EMPTY)
+        store.put(descriptor, attachment.encode())
+        held.check()
+        store.attach(attachment.subject, descriptor)
     return descriptor

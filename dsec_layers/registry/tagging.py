@@ -24,6 +24,7 @@ from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Reference
 
 TIME_KEY: Final = "org.opencontainers.image.created"
+TIME_FORM: Final = "%Y-%m-%dT%H:%M:%SZ"  # sorts as the times do
 BUILDER_KEY: Final = "dev.dsec.tag.builder"
 BUILDER_VARIABLE: Final = "DSEC_BUILDER"
 
@@ -42,7 +43,7 @@ def set_tag(
     user. Raises as `References.tag`.
     """
     _renew_old(store, reference, keep=target.digest)
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.datetime.now(datetime.UTC).strftime(TIME_FORM)
     notes = {TIME_KEY: now, BUILDER_KEY: builder or this_builder()}
     name = Reference(reference.kind, reference.name, reference.tag)
     store.tag(name, msgspec.structs.replace(target, annotations=notes), expected=expected)

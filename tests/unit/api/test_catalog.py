@@ -153,3 +153,18 @@ def test_a_store_that_is_not_ours_to_collect(
     monkeypatch.setattr(Workbench, "store", lambda *_: Registry())
     with pytest.raises(CapabilityMissingError, match="its own server"):
         collecting.gc(bench, "oci://example.com/x")
+
+
+def test_steps_that_no_build_uses(bench: Workbench) -> None:
+    old, new = (Reference.parse(f"cache/step:{letter * 64}") for letter in "ab")
+    target = bench.resolve(BASE)
+    for reference, year in ((old, 2001), (new, 2999)):
+        times = {tagging.TIME_KEY: f"{year}-01-01T00:00:00Z"}
+        bench.local.tag(reference, msgspec.structs.replace(target, annotations=times))
+    assert len(catalog.listing(bench.local)) == 2, "only who asks for the cache sees it"
+    assert len(catalog.listing(bench.local, Kind.CACHE)) == 2
+    week = 7 * 24 * 3600.0
+    would = collecting.gc(bench, None, Rules(dry_run=True), steps_unused_s=week)
+    assert (would.steps, len(catalog.listing(bench.local, Kind.CACHE))) == (1, 2)
+    assert collecting.gc(bench, None, steps_unused_s=week).steps == 1
+    assert [row.reference for row in catalog.listing(bench.local, Kind.CACHE)] == [str(new)]
