@@ -114,6 +114,7 @@ def _inputs(request: BuildRequest, plan: Plan, copied: Sequence[str]) -> dict[st
     inputs = {f"arg:{name}": request.args[name] for name in given}
     layers = [stage.layer for stage in plan.stages if stage.layer]
     inputs |= {f"layer:{layer.reference}": str(layer.digest) for layer in layers}
+    inputs |= dict(f"image:{layer.image}".split("@") for layer in layers if layer.image)
     if copied:
         inputs["files"] = str(Digest.sha256("\n".join(copied).encode()))
     return inputs

@@ -13,8 +13,9 @@ from typing import Final
 
 from dsec_layers.builder.instructions import Statement, interpret
 from dsec_layers.builder.layerfile import Instruction, Layerfile
-from dsec_layers.builder.layers import ParentLayer
+from dsec_layers.builder.layers import Image, ParentLayer, no_image, parse_parent
 from dsec_layers.builder.meanings import Arg, Copy, Run, Workdir
+from dsec_layers.builder.planchecks import check_kinds, check_platform
 from dsec_layers.builder.runmounts import make_mount
 from dsec_layers.builder.scope import (
     AMBIENT_ARGUMENTS,
@@ -26,13 +27,10 @@ from dsec_layers.builder.scope import (
 from dsec_layers.builder.stages import Outline, Stage, needed, outline
 from dsec_layers.builder.stepmaking import Options, make_copy_step, make_run_step, make_title
 from dsec_layers.builder.steps import Step, Where, WorkdirStep
+from dsec_layers.builder.triggers import triggered
 from dsec_layers.errors import DsecError, InvalidInputError
-from dsec_layers.linux.machine import oci_architecture
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
-
-# What other names for architectures mean, as containerd reads them.
-_ARCHITECTURES: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "i386": "386"}
 
 # Each step is a layer of the overlay for the next one. The kernel stacks 500; this leaves room for
 # the layers that the first stage stands on.
@@ -71,6 +69,7 @@ def make_plan(
     layerfile: Layerfile,
     options: Options,
     resolve: Callable[[Reference], ParentLayer],
+    image: Callable[[Image], ParentLayer] = no_image,
     *,
     name: str = "Layerfile",
 ) -> Plan:
@@ -78,8 +77,9 @@ def make_plan(
 
     Raises InvalidInputError, and what `resolve` raises (NotFoundError), with `file:line` in front.
     """
-    parts = replace(outline(interpret(layerfile), name), contexts=options.contexts)
-    return _Planner(parts, layerfile.escape, options, resolve, name).plan()
+    names = options.contexts | set(options.layers)
+    parts = replace(outline(interpret(layerfile), name), contexts=names)
+    return _Planner(parts, layerfile.escape, options, resolve, image, name).plan()
 
 
 class _Planner:
@@ -89,11 +89,13 @@ class _Planner:
         escape: str,
         options: Options,
         resolve: Callable[[Reference], ParentLayer],
+        image: Callable[[Image], ParentLayer],
         name: str,
     ) -> None:
         self.parts = parts
         self.options = options
         self.resolve = resolve
+        self.image = image
         self.name = name
         self.escape = escape
         self.resolved: dict[str, ParentLayer] = {}
@@ -111,7 +113,7 @@ class _Planner:
         found = [self.parts.find(parent, before=i) for i, parent in enumerate(parents)]
         for index in needed(self.parts, target, found):
             self._plan_stage(self.parts.stages[index], parents[index], found[index])
-        _check_kinds(reference.kind, self.plans[target].layer, self.parts.stages[target])
+        check_kinds(reference.kind, self.plans[target].layer, self.parts.stages[target])
         return Plan(reference, tuple(self.plans.values()))
 
     def _global_scope(self) -> Scope:
@@ -163,7 +165,7 @@ class _Planner:
 
     def _plan_stage(self, stage: Stage, parent: str, found: int | None) -> None:
         with _located(stage.instruction):
-            _check_platform(stage.head.platform, self.globals)
+            check_platform(stage.head.platform, self.globals)
         origin: int | ParentLayer | None
         layer: ParentLayer | None
         if found is not None:
@@ -175,9 +177,10 @@ class _Planner:
         else:
             origin = layer = self._layer(parent, stage.instruction)
             scope = Scope.over(layer.effective_run, self.escape)
+        triggers = triggered(origin) if isinstance(origin, ParentLayer) else ()
         steps: list[Step] = []
         height = 0 if found is None else self.heights[found]
-        for statement in stage.body:
+        for statement in (*triggers, *stage.body):
             with _located(statement.instruction):
                 steps += self._steps(statement, scope, stage)
                 _check_height(height + len(steps))
@@ -196,12 +199,14 @@ class _Planner:
             )
         if text not in self.resolved:
             try:
-                self.resolved[text] = self.resolve(Reference.parse(text))
+                parent = self.options.layers.get(text.lower()) or parse_parent(text)
+                if isinstance(parent, Reference):
+                    self.resolved[text] = self.resolve(parent)
+                else:
+                    self.resolved[text] = self.image(parent)
             except InvalidInputError as error:
                 raise InvalidInputError(
-                    f"{text!r} is neither a stage above nor a layer",
-                    where=instruction.where,
-                    hint="an image is imported first (`dsec-layers import`), then it is base/NAME",
+                    error.message, where=instruction.where, hint=error.hint
                 ) from error
             except DsecError as error:
                 message = f"{instruction.where}: {error.message}"
@@ -247,42 +252,12 @@ def _check_arguments(parts: Outline, given: Mapping[str, str]) -> None:
         )
 
 
-def _check_platform(wanted: str | None, scope: Scope) -> None:
-    """Only layers of this machine can be built on. Raises ValueError or InvalidInputError."""
-    if wanted is None:
-        return
-    platform = scope.expand(wanted)
-    parts = [_ARCHITECTURES.get(part, part) for part in platform.lower().split("/")]
-    if parts[0] != "linux":
-        parts.insert(0, "linux")  # the system may be left out
-    if len(parts) not in (2, 3) or parts[1] != oci_architecture():
-        raise InvalidInputError(
-            f"--platform={platform} is not this machine's",
-            hint=f"this is linux/{oci_architecture()}, and what is for another cannot run here",
-        )
-
-
 def _check_height(steps: int) -> None:
     if steps > MAX_STEPS:
         raise InvalidInputError(
             f"more than {MAX_STEPS} steps follow one another",
             hint="put several commands into one RUN, or make a layer of a part and build on it",
         )
-
-
-def _check_kinds(kind: Kind, parent: ParentLayer | None, stage: Stage) -> None:
-    """A layer holds a whole tree, or what it adds to a base or to a layer of its own kind."""
-    if kind is Kind.BASE and (parent is None or parent.kind is Kind.BASE):
-        return
-    if kind is not Kind.BASE and parent is not None and parent.kind in (Kind.BASE, kind):
-        return
-    below = "scratch" if parent is None else f"{parent.kind.value} layer {parent.reference}"
-    takes = "scratch or a base layer" if kind is Kind.BASE else f"a base or a {kind.value} layer"
-    raise InvalidInputError(
-        f"a {kind.value} cannot be built on {below}",
-        where=stage.instruction.where,
-        hint=f"build it FROM {takes}",
-    )
 
 
 @contextmanager

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dsec_layers.builder.layers import Image
 from dsec_layers.builder.patterns import IgnoreRules
 from dsec_layers.builder.scope import EPOCH_VARIABLE
 from dsec_layers.builder.stepstores import MadeStep, StepStore
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.linux.ocispec import Bind, Mount
 from dsec_layers.model.content import Source
-from dsec_layers.model.reference import Kind
+from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
 
 _MAX_EPOCH_DIGITS: Final = 10  # until the year 2286
@@ -58,8 +59,8 @@ class BuildRequest:
     `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
     `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
     contents by id, for RUN --mount=type=secret. `contexts` are further folders
-    that a `from` can name, in lower case. At most `jobs` steps are done at once.
-    `step_stores` are asked, in their order, for results of steps that are not here.
+    that a `from` can name, `layers` what other names mean, in FROM too; both in lower case. At
+    most `jobs` steps are done at once. `step_stores` are asked, in their order, for results of steps that are not here.
     """
 
     layerfile: Path
@@ -76,6 +77,7 @@ class BuildRequest:
     lend: Lend = lend_nothing
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    layers: Mapping[str, Reference | Image] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from dsec_layers.builder.expand import expand_heredoc
 from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
+from dsec_layers.builder.layers import Image
 from dsec_layers.builder.meanings import Copy, Run
 from dsec_layers.builder.modes import parse_mode
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE, Scope
@@ -24,6 +25,7 @@ from dsec_layers.builder.steps import (
     Where,
 )
 from dsec_layers.errors import InvalidInputError
+from dsec_layers.model.reference import Reference
 from dsec_layers.sources.remote import Checksum, file_name
 
 _REMOTE = re.compile(r"https?://|ftp://|git://|ssh://|git@", re.IGNORECASE)
@@ -35,7 +37,7 @@ _TITLE_LENGTH: Final = 120
 class Options:
     """What the caller decides: build arguments, epoch in seconds, overrides of LAYER, the stage.
 
-    `contexts` are the names of further contexts, in lower case.
+    `contexts` are the names of further contexts, `layers` what other names mean; all in lower case.
     """
 
     args: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Options:
     name: str | None = None
     target: str | None = None
     contexts: frozenset[str] = frozenset()
+    layers: Mapping[str, Reference | Image] = field(default_factory=dict)
 
 
 def make_run_step(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsec_layers.builder.build import build
 from dsec_layers.builder.events import BuildEvent, StepCached, StepOutput, StepStarted
-from dsec_layers.builder.layers import OpenLayer, ParentLayer
+from dsec_layers.builder.layers import Image, OpenLayer, ParentLayer, no_image
 from dsec_layers.builder.request import BuildRequest, BuildResult
 from dsec_layers.errors import NotFoundError
 from dsec_layers.model.content import Source
@@ -53,6 +53,9 @@ class FolderLayers:
         digest = self.digest(reference.repository)
         base = str(self.digest(layer.below)) if layer.below else ""
         return ParentLayer(reference, digest, Kind(reference.kind), layer.run, layer.run, base)
+
+    def image(self, image: Image) -> ParentLayer:
+        return no_image(image)
 
     @contextlib.contextmanager
     def open(self, layer: ParentLayer) -> Iterator[OpenLayer]:
