@@ -27,6 +27,7 @@ from dsec_layers.builder.request import (
     lend_nothing,
     locate,
 )
+from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -157,11 +158,11 @@ class _Making:
         key = key_of(result, self.name_of(result), self._provenance(result))
         layer = before.find(key)
         if layer is None:
-            layer = self.packed(result)
-            before.remember(key, layer)
+            layer = self.packed(result, before.frames(self.name_of(result)))
+            before.remember(key, self.name_of(result), layer)
         return layer
 
-    def packed(self, result: BuildResult) -> MountLayer:
+    def packed(self, result: BuildResult, frames: StoredFrames | None = None) -> MountLayer:
         """The layer of a result. Raises as `pack_layer`."""
         return packed(
             self.bench,
@@ -173,6 +174,7 @@ class _Making:
             known=_known(self.bench, self.parents, result),
             workers=self.workers,
             progress=self.on_bytes,
+            frames=frames,
         )
 
     @staticmethod

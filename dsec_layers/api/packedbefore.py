@@ -4,7 +4,8 @@
 
 A key is the hash of all that packing depends on: the results of steps, which are never written
 again and whose names are used once, the layer below, and what goes into the config. A record is
-only believed when all blobs of its layer are in the store.
+only believed when all blobs of its layer are in the store. Where something has changed, what the
+last layer of the name has compressed is used again; that record has the hash of the name as key.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from typing import Final
 import msgspec
 
 from dsec_layers.builder.request import BuildResult
+from dsec_layers.chunks.frame import ENCODER
+from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor, Provenance
@@ -40,6 +44,11 @@ class _Inputs(msgspec.Struct, frozen=True):
     provenance: Provenance
     parent: str
     results: tuple[str, ...]
+
+
+class _Record(msgspec.Struct, frozen=True):
+    layer: Descriptor
+    encoder: str
 
 
 def key_of(result: BuildResult, reference: Reference, provenance: Provenance) -> str:
@@ -67,7 +76,7 @@ class PackedBefore:
         """The layer of a key when it is whole; it counts among what is held. Raises StoreError."""
         record = self._place(key)
         try:
-            descriptor = canonical.decode(record.read_bytes(), Descriptor, what="record of a layer")
+            descriptor = _read(record).layer
             self.held.add([descriptor])
             layer = load_layer(self.store, descriptor)
         except (FileNotFoundError, NotFoundError, CorruptError, InvalidInputError):
@@ -79,18 +88,39 @@ class PackedBefore:
             os.utime(record)
         return MountLayer(descriptor, layer.manifest, layer.config, self.store)
 
-    def remember(self, key: str, layer: MountLayer) -> None:
+    def frames(self, reference: Reference) -> StoredFrames | None:
+        """The frames of the layer of this name that was packed last, if they are made as now."""
+        try:
+            record = _read(self._place(_key_of_name(reference)))
+            if record.encoder != ENCODER:
+                return None
+            layer = load_layer(self.store, record.layer)
+            table = decode_table(self.store.read(layer.manifest.table), layer.config.table)
+        except (FileNotFoundError, NotFoundError, CorruptError, InvalidInputError):
+            return None
+        return StoredFrames(self.store, layer.manifest.packs, table)
+
+    def remember(self, key: str, reference: Reference, layer: MountLayer) -> None:
         """Note which layer a key has; the records used longest ago are forgotten."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        aside = self.folder / f".{key}-{secrets.token_hex(4)}"
-        aside.write_bytes(canonical.encode(layer.descriptor))
-        aside.replace(self._place(key))
+        for each in (key, _key_of_name(reference)):
+            aside = self.folder / f".{each}-{secrets.token_hex(4)}"
+            aside.write_bytes(canonical.encode(_Record(layer.descriptor, ENCODER)))
+            aside.replace(self._place(each))
         records = sorted(self.folder.iterdir(), key=_used_s)
         for record in records[:-_KEPT]:
             record.unlink(missing_ok=True)
 
     def _place(self, key: str) -> Path:
         return self.folder / f"{key}.json"
+
+
+def _key_of_name(reference: Reference) -> str:
+    return Digest.sha256(reference.repository.encode()).hex
+
+
+def _read(record: Path) -> _Record:
+    return canonical.decode(record.read_bytes(), _Record, what="record of a layer")
 
 
 def _used_s(record: Path) -> float:

@@ -22,6 +22,7 @@ from dsec_layers.builder.borrowing import held_contents, settle
 from dsec_layers.builder.contents import ContentPacker, Progress
 from dsec_layers.chunks.chunker import Chunker
 from dsec_layers.chunks.constants import MIB, ZSTD_LEVEL
+from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.chunks.packs import KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
 from dsec_layers.chunks.table import ChunkTable
@@ -68,13 +69,15 @@ def pack_layer(
     workers: int | None = None,
     progress: Progress | None = None,
     known: Sequence[KnownLayer] = (),
+    frames: StoredFrames | None = None,
 ) -> PackedLayer:
     """Pack `source` and put its blobs and its manifest into `store`; no tag is set.
 
     `work_dir` is an existing folder, best on the disk of the store, where packs lie until they are
     published; nothing is left in it. `workers` is the number of compressing threads, by default one
     a core. `progress` is called with the content bytes read since its last call. Chunks that packs
-    of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule).
+    of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule), and what
+    `frames` has is not compressed again.
 
     Raises CorruptError when a file changes meanwhile or has another digest than its entry says,
     CapabilityMissingError when one may not be read, InvalidInputError for a tree that the formats
@@ -85,7 +88,7 @@ def pack_layer(
             tempfile.TemporaryDirectory(prefix="pack-", dir=work_dir) as folder,
             _Publisher(store) as publisher,
             PackSet(Path(folder), publisher.put_later, known) as packs,
-            ChunkPipeline(packs, workers) as pipeline,
+            ChunkPipeline(packs, workers, frames) as pipeline,
         ):
             held = held_contents(known)
             contents = ContentPacker(source, Chunker(pipeline.emit), progress, held)

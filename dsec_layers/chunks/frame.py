@@ -8,12 +8,16 @@ bytes.
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 import blake3
 import zstandard
 
 from dsec_layers.chunks.constants import ZSTD_LEVEL
 from dsec_layers.errors import CorruptError
+
+# What decides how the frame of a chunk looks, besides its plain bytes.
+ENCODER: Final = f"zstd {'.'.join(map(str, zstandard.ZSTD_VERSION))} level {ZSTD_LEVEL}"
 
 
 class _Codecs(threading.local):

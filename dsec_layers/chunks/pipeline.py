@@ -18,6 +18,7 @@ from typing import Final
 from dsec_layers.chunks.chunker import Piece
 from dsec_layers.chunks.constants import MIB
 from dsec_layers.chunks.frame import chunk_digest, encode_chunk
+from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.chunks.packs import PackSet
 
 BATCH_BYTES: Final = MIB
@@ -30,13 +31,17 @@ _Stored = tuple[bytes, int, bytes | None]  # digest, plain length, stored form
 class ChunkPipeline:
     """`emit` chunks in device order, then `drain`. A context manager that waits for its threads."""
 
-    def __init__(self, packs: PackSet, workers: int | None = None) -> None:
+    def __init__(
+        self, packs: PackSet, workers: int | None = None, frames: StoredFrames | None = None
+    ) -> None:
         """`workers` is the number of threads, by default one for each core this process may use.
 
-        The calling thread is one of them, but there is always another.
+        The calling thread is one of them, but there is always another. What `frames` has is not
+        compressed again.
         """
         workers = workers or len(os.sched_getaffinity(0))
         self._packs = packs
+        self._frames = frames
         self._pool = ThreadPoolExecutor(max(1, workers - 1), "chunks")
         self._batch: _Batch = []
         self._batch_bytes = 0
@@ -93,4 +98,7 @@ class ChunkPipeline:
     def _pack_chunk(self, pieces: Sequence[Piece]) -> _Stored:
         plain = b"".join(pieces)
         digest = chunk_digest(plain)
-        return digest, len(plain), encode_chunk(plain) if self._packs.needs(digest) else None
+        if not self._packs.needs(digest):
+            return digest, len(plain), None
+        stored = self._frames.find(digest) if self._frames else None
+        return digest, len(plain), stored or encode_chunk(plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,3 +80,15 @@ def test_a_damaged_record_is_none(project: Project) -> None:
     for record in (project.bench.home.builder / "layers").iterdir():
         record.write_bytes(b"{")
     assert project.build() == (digest, 7)
+
+
+def test_a_change_gives_the_layer_that_a_fresh_machine_makes(
+    project: Project, tmp_path: Path
+) -> None:
+    for number in range(3):
+        (project.folder / f"file{number}").write_bytes(os.urandom(300_000))
+    (project.folder / "Dockerfile").write_text("FROM scratch\nCOPY . /all\n")
+    project.build(epoch_s=5)
+    (project.folder / "file1").write_text("changed")
+    elsewhere = Project(project.folder, Workbench(tmp_path / "elsewhere"))
+    assert project.build(epoch_s=5) == elsewhere.build(epoch_s=5)

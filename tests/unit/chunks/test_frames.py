@@ -1,0 +1,86 @@
+"""Frames of an earlier layer: found when their pack is sound, and the same as made ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsec_layers.builder.pack import PackedLayer, pack_layer
+from dsec_layers.chunks import pipeline
+from dsec_layers.chunks.frame import chunk_digest, decode_chunk
+from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.table import ChunkTable
+from dsec_layers.lazyfs.loading import decode_table
+from dsec_layers.model.reference import Kind
+from dsec_layers.sources.directory import walk
+from tests.support.memory_store import MemoryStore
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"file{number}").write_bytes(bytes([number + 1]) * 400_000)
+    return folder
+
+
+def pack(
+    tree: Path, folder: Path, store: MemoryStore, frames: StoredFrames | None = None
+) -> PackedLayer:
+    return pack_layer(
+        walk(tree), kind=Kind.BASE, name="x", store=store, work_dir=folder, frames=frames
+    )
+
+
+def table_of(store: MemoryStore, layer: PackedLayer) -> ChunkTable:
+    return decode_table(store.read(layer.manifest.table), layer.config.table)
+
+
+def frames_of(store: MemoryStore, layer: PackedLayer) -> StoredFrames:
+    return StoredFrames(store, layer.manifest.packs, table_of(store, layer))
+
+
+def test_what_is_found_is_not_compressed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    layer = pack(tree, tmp_path, store)
+    encoded: list[bytes] = []
+
+    def encode(plain: bytes) -> bytes:
+        encoded.append(plain)
+        return plain
+
+    monkeypatch.setattr(pipeline, "encode_chunk", encode)
+    assert pack(tree, tmp_path, MemoryStore(), frames_of(store, layer)).manifest == layer.manifest
+    assert encoded == []
+    (tree / "file2").write_bytes(b"new")
+    pack(tree, tmp_path, MemoryStore(), frames_of(store, layer))
+    assert [plain.rstrip(b"\0") for plain in encoded] == [b"new"]
+
+
+def test_a_frame_is_that_of_its_chunk(tree: Path, tmp_path: Path) -> None:
+    store = MemoryStore()
+    layer = pack(tree, tmp_path, store)
+    frames = frames_of(store, layer)
+    for chunk in table_of(store, layer):
+        stored = frames.find(chunk.digest)
+        assert stored is not None
+        decode_chunk(stored, chunk.length, chunk.digest)
+    assert frames.find(chunk_digest(b"another")) is None
+
+
+@pytest.mark.parametrize("mishap", ["missing", "damaged"])
+def test_a_pack_that_is_not_sound_has_none(tree: Path, tmp_path: Path, mishap: str) -> None:
+    store = MemoryStore()
+    layer = pack(tree, tmp_path, store)
+    frames = frames_of(store, layer)
+    (pack_blob,) = layer.manifest.packs
+    data = store.read(pack_blob)
+    del store.blobs[pack_blob.digest]
+    if mishap == "damaged":
+        store.blobs[pack_blob.digest] = data[:-1] + bytes([data[-1] ^ 1])
+    assert all(frames.find(chunk.digest) is None for chunk in table_of(store, layer))
+    assert pack(tree, tmp_path, MemoryStore(), frames).manifest == layer.manifest
