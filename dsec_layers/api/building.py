@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from dsec_layers.api import contents, reproducing, stepstores
+from dsec_layers.api import contents, dictionary, reproducing, stepstores
 from dsec_layers.api.packedbefore import PackedBefore, key_of
+from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.parents import Parents
 from dsec_layers.api.publishing import check_name, packed, tagged
 from dsec_layers.api.rows import LayerRow
@@ -19,6 +20,7 @@ from dsec_layers.builder import apart, housekeeping
 from dsec_layers.builder import build as builder
 from dsec_layers.builder.borrowing import copied_up
 from dsec_layers.builder.events import Note, Progress
+from dsec_layers.builder.layers import Image
 from dsec_layers.builder.request import (
     BuildRequest,
     BuildResult,
@@ -44,12 +46,14 @@ class BuildOptions:
     """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
 
     `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id, `contexts` further folders by
-    name. `host_mirrors` lends RUN steps this machine's package settings. `jobs` is how many steps
-    are done at once, `workers` how many threads compress; None is as many as there are cores.
+    name, `layers` what other names mean. With `pull` registries are asked anew for the images that
+    it stands on. `host_mirrors` lends RUN steps this machine's package settings. `jobs` is how many
+    steps are done at once, `workers` how many threads compress; None is as many as there are cores.
 
     Results of steps are looked for in the stores `cache_from` and put into those of `cache_to`
     (URLs). Here, those used last are kept, up to `cache_bytes`; None is a tenth of the disk. With
-    `verify` all is built twice, and nothing is tagged when the layers differ.
+    `verify` all is built twice, and nothing is tagged when the layers differ. Chunks of
+    `chunk_dicts` are referred to instead of stored again.
     """
 
     layerfile: Path | None = None
@@ -63,11 +67,14 @@ class BuildOptions:
     workers: int | None = None
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    layers: Mapping[str, Reference | Image] = field(default_factory=dict)
+    pull: bool = False
     jobs: int | None = None
     cache_from: Sequence[str] = ()
     cache_to: Sequence[str] = ()
     cache_bytes: int | None = None
     verify: bool = False
+    chunk_dicts: Sequence[Reference] = ()
 
 
 def build(
@@ -111,9 +118,12 @@ def build(
         lend=_lend if options.host_mirrors else lend_nothing,
         secrets=options.secrets,
         contexts=_contexts(options.contexts),
+        layers={name.lower(): layer for name, layer in options.layers.items()},
     )
     with leases.hold(bench.local, purpose="build") as held:
-        making = _Making(bench, held, reference, options.workers, on_bytes)
+        images = ParentImages(bench, pull=options.pull, tell=tell)
+        chunks = dictionary.load(bench, options.chunk_dicts, held)
+        making = _Making(bench, held, reference, options.workers, on_bytes, images, chunks)
         with builder.build(request, making.parents, on_event) as result:
             layer = making.made(result)
             if options.verify:
@@ -144,10 +154,12 @@ class _Making:
     reference: Reference | None
     workers: int | None
     on_bytes: Callable[[int], None] | None
+    images: ParentImages
+    chunks: dictionary.Dictionary
     parents: Parents = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parents", Parents(self.bench, self.held))
+        object.__setattr__(self, "parents", Parents(self.bench, self.held, self.images))
 
     def name_of(self, result: BuildResult) -> Reference:
         return self.reference or Reference(result.kind, result.name)
@@ -171,18 +183,17 @@ class _Making:
             self.name_of(result),
             run=result.run,
             provenance=self._provenance(result),
-            known=_known(self.bench, self.parents, result),
+            known=[*_known(self.bench, self.parents, result), *self.chunks.known],
             workers=self.workers,
             progress=self.on_bytes,
             frames=frames,
         )
 
-    @staticmethod
-    def _provenance(result: BuildResult) -> Provenance:
+    def _provenance(self, result: BuildResult) -> Provenance:
         return Provenance(
             source="build",
             layerfile_digest=result.layerfile_digest,
-            inputs=dict(result.inputs),
+            inputs={**result.inputs, **self.chunks.inputs},
             base=result.base_digest,
             source_date_epoch=result.epoch,
         )
@@ -190,7 +201,8 @@ class _Making:
 
 def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event: Progress) -> None:
     """Build once more, with nothing of before and other numbers of threads. Raises BuildError."""
-    other = dataclasses.replace(making, workers=1 if making.workers != 1 else 2)
+    images = dataclasses.replace(making.images, pull=False)  # those of the first build
+    other = dataclasses.replace(making, workers=1 if making.workers != 1 else 2, images=images)
     on_event(Note("building once more, without the step cache"))
     with apart.apart(request.home) as home:
         again = dataclasses.replace(

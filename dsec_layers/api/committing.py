@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.api import contents, sandboxes
+from dsec_layers.api import contents, dictionary, sandboxes
 from dsec_layers.api.building import known_layer
 from dsec_layers.api.committed import Committed, rows
 from dsec_layers.api.gitrepositories import Repositories
@@ -58,7 +58,8 @@ _PAUSE_S: Final = 0.05
 class CommitOptions:
     """`base` names what an upper lies on that is not mounted. `rules` say what is left out.
 
-    `scrub` cleans git repositories. `dry_run` only tells what would be left out.
+    `scrub` cleans git repositories. `dry_run` only tells what would be left out. Chunks of
+    `chunk_dicts` are referred to instead of stored again.
     """
 
     base: Reference | None = None
@@ -66,6 +67,7 @@ class CommitOptions:
     scrub: ScrubOptions | None = None
     dry_run: bool = False
     workers: int | None = None
+    chunk_dicts: Sequence[Reference] = ()
 
 
 def commit(
@@ -204,6 +206,9 @@ class _Commit:
     def _packed(self, held: leases.Held, draft: _Draft) -> MountLayer:
         replaced = self.sandbox.of_kind(self.reference.kind)
         is_workspace = self.reference.kind is Kind.WORKSPACE
+        chunks = dictionary.load(self.bench, self.options.chunk_dicts, held)
+        below = {f"layer:{_name(each)}": str(each.digest) for each in self.sandbox.layers}
+        known = [known_layer(self.bench, each, draft.diff) for each in self.sandbox.layers]
         return packed(
             self.bench,
             held,
@@ -212,11 +217,11 @@ class _Commit:
             run=replaced[0].config.run if is_workspace and replaced else RunConfig(),
             provenance=Provenance(
                 source="commit",
-                inputs={f"layer:{_name(each)}": str(each.digest) for each in self.sandbox.layers},
+                inputs={**below, **chunks.inputs},
                 base=draft.told.base,
                 residue=draft.told.residue,
             ),
-            known=[known_layer(self.bench, each, draft.diff) for each in self.sandbox.layers],
+            known=[*known, *chunks.known],
             workers=self.options.workers,
             progress=self.on_bytes,
         )

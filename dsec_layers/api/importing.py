@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsec_layers.api import images
+from dsec_layers.api import dictionary, images
 from dsec_layers.api.images import Fetched, Found
 from dsec_layers.api.publishing import check_name, publish
 from dsec_layers.api.rows import LayerRow
@@ -21,6 +21,7 @@ from dsec_layers.model.imagename import ImageName
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.registry import leases
 from dsec_layers.sources.archive import read_tar
 from dsec_layers.sources.directory import walk
 from dsec_layers.sources.times import clamp_times
@@ -31,11 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """`image` chooses one of several images of an archive; `epoch_s` clamps file times."""
+    """`image` chooses one of several images of an archive; `epoch_s` clamps file times.
+
+    Chunks of `chunk_dicts` are referred to instead of stored again.
+    """
 
     image: str | None = None
     epoch_s: int | None = None
     workers: int | None = None
+    chunk_dicts: Sequence[Reference] = ()
 
 
 def import_(
@@ -60,7 +65,11 @@ def import_(
             f"{reference} is not a base", hint="what is imported is a whole root file system"
         )
     check_name(reference)
-    with work_folder(bench.home.root, "import") as spool:
+    with (
+        work_folder(bench.home.root, "import") as spool,
+        leases.hold(bench.local, purpose="import") as held,
+    ):
+        chunks = dictionary.load(bench, options.chunk_dicts, held)
         found = _read(bench, source, spool, options, fetched)
         tree = found.source
         if options.epoch_s is not None:
@@ -71,8 +80,11 @@ def import_(
             reference,
             run=found.run,
             provenance=Provenance(
-                source="import", inputs=found.inputs, source_date_epoch=options.epoch_s
+                source="import",
+                inputs={**found.inputs, **chunks.inputs},
+                source_date_epoch=options.epoch_s,
             ),
+            known=chunks.known,
             workers=options.workers,
             progress=progress,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dsec_layers.api import building, linting
+from dsec_layers.api.buildcontexts import parse_contexts
 from dsec_layers.api.secrets import read_secrets
 from dsec_layers.cli.advice import as_lines
 from dsec_layers.cli.context import (
@@ -16,12 +17,12 @@ from dsec_layers.cli.context import (
     json_option,
     pass_context,
 )
+from dsec_layers.cli.dictionary import chunk_dict_option
 from dsec_layers.cli.output import layer_text
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.signing import signature_options
 from dsec_layers.cli.sizes import SizeType
 from dsec_layers.cli.steps import steps_shown
-from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
 
 
@@ -57,9 +58,11 @@ from dsec_layers.model.reference import Kind, Reference
     "--build-context",
     "contexts",
     multiple=True,
-    metavar="NAME=PATH",
-    help="A further folder, for COPY --from=NAME and RUN --mount=from=NAME.",
+    metavar="NAME=VALUE",
+    help="What NAME is in FROM, COPY --from and RUN --mount=from: a folder, docker-image://IMAGE, "
+    "oci-layout:///DIR[:TAG], docker-archive:///FILE or layer:KIND/NAME:TAG.",
 )
+@click.option("--pull", is_flag=True, help="Ask registries anew for the images it stands on.")
 @click.option(
     "--secret",
     "secrets",
@@ -111,6 +114,7 @@ from dsec_layers.model.reference import Kind, Reference
     is_flag=True,
     help="Build twice, and tag nothing when the layers differ.",
 )
+@chunk_dict_option
 @click.option("--check", is_flag=True, help="Plan, and look for mistakes; carry out nothing.")
 @signature_options
 @json_option
@@ -125,6 +129,7 @@ def build(
     target: str | None,
     args: tuple[str, ...],
     contexts: tuple[str, ...],
+    pull: bool,
     secrets: tuple[str, ...],
     epoch_s: int | None,
     no_cache: bool,
@@ -135,12 +140,14 @@ def build(
     cache_to: tuple[str, ...],
     cache_bytes: int | None,
     verify: bool,
+    chunk_dicts: tuple[Reference, ...],
     check: bool,
 ) -> None:
     """Build the layer of the Layerfile in the directory PATH (or in the file PATH).
 
     dsec-layers build layerfiles/python -t base/python:3.11
     """
+    named = parse_contexts(contexts)
     options = building.BuildOptions(
         layerfile=layerfile,
         kind=kind,
@@ -152,12 +159,15 @@ def build(
         host_mirrors=host_mirrors,
         workers=workers,
         secrets=read_secrets(secrets),
-        contexts=_folders(contexts),
+        contexts=named.folders,
+        layers=named.layers,
+        pull=pull,
         jobs=jobs,
         cache_from=cache_from,
         cache_to=cache_to,
         cache_bytes=cache_bytes,
         verify=verify,
+        chunk_dicts=chunk_dicts,
     )
     if check:
         found, advice = linting.check(context.workbench, path, reference, options)
@@ -175,16 +185,3 @@ def build(
         )
     steps.finish(row)
     context.output.result(row, lambda: layer_text(row))
-
-
-def _folders(given: tuple[str, ...]) -> dict[str, Path]:
-    folders: dict[str, Path] = {}
-    for each in given:
-        name, _, path = each.partition("=")
-        if not name or not path or "://" in path:
-            raise InvalidInputError(
-                f"{each!r} is no build context",
-                hint="write --build-context NAME=PATH; a layer is named in the Layerfile itself",
-            )
-        folders[name] = Path(path)
-    return folders

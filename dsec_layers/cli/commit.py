@@ -9,6 +9,7 @@ import click
 
 from dsec_layers.api.committed import Committed
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.dictionary import chunk_dict_option
 from dsec_layers.cli.output import layer_text, printable, size, table
 from dsec_layers.cli.progress import meter
 from dsec_layers.model.reference import Reference
@@ -37,6 +38,7 @@ _MAX_NOTES = 20
     help="Scrub this one in the sandbox only; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="List what would be left out; make nothing.")
+@chunk_dict_option
 @json_option
 @pass_context
 def commit(
@@ -51,6 +53,7 @@ def commit(
     shallow: bool,
     repositories: tuple[str, ...],
     dry_run: bool,
+    chunk_dicts: tuple[Reference, ...],
 ) -> None:
     """Make the workspace or toolkit of --tag from what was changed in the sandbox at PATH.
 
@@ -74,7 +77,11 @@ def commit(
 
     scrub = ScrubOptions(shallow, repositories) if scrub_git or shallow or repositories else None
     options = committing.CommitOptions(
-        base=base, rules=choose(keep, drop, rules), scrub=scrub, dry_run=dry_run
+        base=base,
+        rules=choose(keep, drop, rules),
+        scrub=scrub,
+        dry_run=dry_run,
+        chunk_dicts=chunk_dicts,
     )
     with meter(context.output, f"commit {reference}") as shown:
         done = committing.commit(context.workbench, path, reference, options, on_bytes=shown.add)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from dsec_layers.api import composing, importing
 from dsec_layers.api.checking import Report
 from dsec_layers.api.checks.finding import Finding, Severity
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
+from dsec_layers.cli.dictionary import chunk_dict_option
 from dsec_layers.cli.output import layer_text, printable, table
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.signing import signature_options
@@ -29,22 +32,37 @@ _ONLY_BASES = "a base is imported; workspaces and toolkits are built on one with
     metavar="SECONDS",
     help="Let no file be newer than this  [env: SOURCE_DATE_EPOCH]",
 )
+@chunk_dict_option
 @json_option
 @pass_context
 def import_(
-    context: Context, source: str, reference: Reference, image: str | None, epoch_s: int | None
+    context: Context,
+    source: str,
+    reference: Reference,
+    image: str | None,
+    epoch_s: int | None,
+    chunk_dicts: tuple[Reference, ...],
 ) -> None:
     """Make the base layer REFERENCE from a root file system.
 
     SOURCE is a tar (plain, gzip, zstd, xz), an archive of docker save, - for either of them on
-    standard input, a directory, or an OCI layout.
+    standard input, a directory, an OCI layout, or docker://NAME for an image in a registry.
 
     \b
     mmdebstrap --variant=minbase bookworm - | dsec-layers import - base/debian:12
+    dsec-layers import docker://python:3.11-slim base/python:3.11
     """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
-    options = importing.ImportOptions(image=image, epoch_s=epoch_s)
-    with meter(context.output, f"import {reference}") as shown:
-        row = importing.import_(context.workbench, source, reference, options, shown.add)
+    options = importing.ImportOptions(image=image, epoch_s=epoch_s, chunk_dicts=chunk_dicts)
+    with meter(context.output, f"import {reference}") as shown, contextlib.ExitStack() as stack:
+        fetching = stack.enter_context(meter(context.output, f"fetch {source}"))
+
+        def packed(count: int) -> None:
+            stack.close()  # one bar after the other
+            shown.add(count)
+
+        row = importing.import_(
+            context.workbench, source, reference, options, packed, fetching.fetch
+        )
     context.output.result(row, lambda: layer_text(row))
 
 

@@ -1,0 +1,50 @@
+"""Layers that a new one may take chunks from, though it does not stand on them.
+
+Which layers these are decides the digest, so they are named by the user and recorded in the
+provenance of the new layer; what happens to be in a store is never used (decision 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dsec_layers.api import contents
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.chunks.packs import KnownLayer
+from dsec_layers.errors import NotFoundError
+from dsec_layers.model.reference import Reference
+from dsec_layers.registry import layers as stored
+from dsec_layers.registry.leases import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """`known` for packing, `inputs` for the provenance."""
+
+    known: Sequence[KnownLayer] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+def load(bench: Workbench, references: Sequence[Reference], held: Held) -> Dictionary:
+    """The layers of `references`, in their order; those of an environment, lowest first.
+
+    `held`, a lease on the local store, takes them in. Raises NotFoundError when one or its data is
+    not in the local store, SignatureError, CorruptError or StoreError.
+    """
+    known: list[KnownLayer] = []
+    inputs: dict[str, str] = {}
+    for number, reference in enumerate(references, 1):
+        target = bench.trusted(reference)
+        inputs[f"chunk-dict {number}"] = target.digest
+        for descriptor in stored.layer_descriptors(bench.reader, target):
+            layer = bench.layer(descriptor)
+            held.add((target, descriptor, *layer.manifest.blobs))
+            for blob in (descriptor, layer.manifest.table, *layer.manifest.packs):
+                if not bench.local.has(blob):
+                    raise NotFoundError(
+                        f"the data of {reference} is not in the local store",
+                        hint=f"pull it first: dsec-layers pull {reference} URL",
+                    )
+            known.append(KnownLayer(contents.table_of(layer), layer.manifest.packs))
+    return Dictionary(known, inputs)
