@@ -6,6 +6,7 @@ SeaweedFS keeps the rules of the protocol; rclone ignores the conditions of a PU
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -46,16 +47,7 @@ class S3Server:
     @property
     def client(self) -> S3Client:
         """To look at the server without our code."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
-            region_name="us-east-1",
-            config=botocore.config.Config(
-                s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}
-            ),
-        )
+        return _client(self.endpoint)
 
     def keys(self, prefix: str) -> list[str]:
         """The keys of all objects below a prefix."""
@@ -72,6 +64,20 @@ class S3Server:
                 return []
             raise
         return [each["Key"] for each in page.get("Uploads", ())]
+
+
+@functools.cache  # it takes long to make
+def _client(endpoint: str) -> S3Client:
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+        config=botocore.config.Config(
+            s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}
+        ),
+    )
 
 
 def free_ports(count: int) -> list[int]:
