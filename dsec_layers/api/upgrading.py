@@ -152,6 +152,7 @@ class _Upgrade:
         self._checker = checker
         self._load = functools.lru_cache(maxsize=None)(self._load_digest)
         self._reports: dict[tuple[str, ...], Report] = {}
+        self._builder = tagging.this_builder()
         if self._load(layer.digest, layer.size).config.kind is not reference.kind:
             raise InvalidInputError(f"{reference} is not a {reference.kind.value}")
 
@@ -206,7 +207,11 @@ class _Upgrade:
         try:
             self._store.put(after, planned.environment.encode())
             held.check()
-            tagging.set_tag(self._store, planned.target, after, expected=planned.expected)
+            tagging.set_tag(
+                *(self._store, planned.target, after),
+                expected=planned.expected,
+                builder=self._builder,
+            )
         except ConflictError as error:
             return msgspec.structs.replace(
                 planned.row, status=Status.CONFLICT, reason=error.message

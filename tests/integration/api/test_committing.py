@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.root, pytest.mark.erofs, pytest.mark.fuse]
 ENV = Reference.parse("env/e:v1")
 NEW = Reference.parse("workspace/w:v2")
 WORK = {
-    "work/a": "a",
-    "work/b": "b",
-    "work/d/one": "1",
-    "work/d/two": "2",
-    "work/big": "x" * 300_000,
+    "project/a": "a",
+    "project/b": "b",
+    "project/d/one": "1",
+    "project/d/two": "2",
+    "project/big": "x" * 300_000,
 }
 
 
@@ -77,19 +77,19 @@ def assert_shows(cli: Cli, shown: dict[bytes, object], data: dict[str, bytes], *
 
 def change(root: Path) -> None:
     """One of each kind of change."""
-    (root / "work/a").write_text("changed")
-    (root / "work/b").unlink()
-    shutil.rmtree(root / "work/d")
-    (root / "work/d").mkdir()
-    (root / "work/d/three").write_text("3")
-    (root / "work/big").chmod(0o600)
+    (root / "project/a").write_text("changed")
+    (root / "project/b").unlink()
+    shutil.rmtree(root / "project/d")
+    (root / "project/d").mkdir()
+    (root / "project/d/three").write_text("3")
+    (root / "project/big").chmod(0o600)
     (root / "etc/group").rename(root / "etc/moved")
     (root / "new").write_text("new")
-    os.link(root / "new", root / "work/linked")
-    (root / "work/pointer").symlink_to("../new")
+    os.link(root / "new", root / "project/linked")
+    (root / "project/pointer").symlink_to("../new")
     os.setxattr(root / "new", "user.note", b"x")
     os.chown(root / "etc/passwd", 5, 6)
-    os.mkfifo(root / "work/fifo")
+    os.mkfifo(root / "project/fifo")
     shutil.rmtree(root / "root")
     (root / "root").write_text("a file now")
 
@@ -131,9 +131,9 @@ def test_what_a_toolkit_hides_is_told(cli: Cli, sandbox: Path) -> None:
 
 
 def test_residue(cli: Cli, sandbox: Path) -> None:
-    (sandbox / "work/a").write_text("changed")
+    (sandbox / "project/a").write_text("changed")
     shown, data = plain(walk(sandbox, mounted=True).tree), contents(sandbox)
-    for name in ("root/.bash_history", "tmp/x/y", "work/.a.swp", "root/.cache/pip/z"):
+    for name in ("root/.bash_history", "tmp/x/y", "project/.a.swp", "root/.cache/pip/z"):
         (sandbox / name).parent.mkdir(parents=True, exist_ok=True)
         (sandbox / name).write_text("residue")
     (sandbox / "notes").write_text("of the task")
@@ -147,7 +147,7 @@ def test_residue(cli: Cli, sandbox: Path) -> None:
         "/root/.cache/pip/z": "caches",
         "/tmp/x": "temporary",
         "/tmp/x/y": "temporary",
-        "/work/.a.swp": "editors",
+        "/project/.a.swp": "editors",
     }
     assert_shows(cli, shown, data, BASE, str(NEW), "toolkit/t:v1")
     (config,) = looking.inspect(cli.bench, NEW).configs
@@ -212,24 +212,24 @@ def test_a_sandbox_that_never_rests(
 def test_one_change_is_enough_to_read_again(
     cli: Cli, sandbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (sandbox / "work/a").write_text("first")
+    (sandbox / "project/a").write_text("first")
     done: list[bool] = []
     original = publishing.packed
 
     def packed(*given: object, **named: object) -> object:
         made = original(*given, **named)  # type: ignore[arg-type]
         if not done:
-            (sandbox / "work/a").write_text("second")
+            (sandbox / "project/a").write_text("second")
         done.append(True)
         return made
 
     monkeypatch.setattr(committing, "packed", packed)
     committing.commit(cli.bench, sandbox, NEW)
-    assert b"".join(looking.cat(cli.bench, NEW, "/work/a")) == b"second"
+    assert b"".join(looking.cat(cli.bench, NEW, "/project/a")) == b"second"
 
 
 def test_the_command(cli: Cli, sandbox: Path) -> None:
-    (sandbox / "work/a").write_text("changed")
+    (sandbox / "project/a").write_text("changed")
     (sandbox / "tmp/x").write_text("residue")
     listed = cli("commit", sandbox, "-t", str(NEW), "--dry-run").splitlines()
     assert listed[1].split()[:2] == ["/tmp/x", "temporary"]
@@ -241,17 +241,17 @@ def test_the_command(cli: Cli, sandbox: Path) -> None:
 
 
 def test_modes_of_sockets_are_residue(cli: Cli, sandbox: Path) -> None:
-    os.mknod(sandbox / "work/socket", 0o600 | stat.S_IFSOCK)
+    os.mknod(sandbox / "project/socket", 0o600 | stat.S_IFSOCK)
     done = committing.commit(cli.bench, sandbox, NEW)
     assert [each.rule for each in done.dropped] == ["sockets"]
 
 
 def test_core_dumps_by_their_head(cli: Cli, sandbox: Path) -> None:
     head = b"\x7fELF\x02\x01" + bytes(10) + b"\x04\x00" + bytes(40)
-    (sandbox / "work/core").write_bytes(head)
-    (sandbox / "work/core.c").write_text("int main;")
+    (sandbox / "project/core").write_bytes(head)
+    (sandbox / "project/core.c").write_text("int main;")
     done = committing.commit(cli.bench, sandbox, NEW)
-    assert [(each.path, each.rule) for each in done.dropped] == [("/work/core", "core-dumps")]
+    assert [(each.path, each.rule) for each in done.dropped] == [("/project/core", "core-dumps")]
 
 
 def test_a_foreign_overlay_over_our_layers(cli: Cli, sandbox: Path) -> None:
@@ -272,7 +272,16 @@ def test_a_foreign_overlay_over_our_layers(cli: Cli, sandbox: Path) -> None:
     assert b"new" in looking.tree(cli.bench, NEW).by_path()
 
 
-PATHS = ("work/a", "work/d/one", "work/new", "work/d", "etc/group", "n/m/x", "etc", "opt/t/new")
+PATHS = (
+    "project/a",
+    "project/d/one",
+    "project/new",
+    "project/d",
+    "etc/group",
+    "n/m/x",
+    "etc",
+    "opt/t/new",
+)
 
 
 def append(place: Path, _second: Path) -> None:

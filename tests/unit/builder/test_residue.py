@@ -92,9 +92,9 @@ def test_an_opaque_directory_becomes_a_whiteout() -> None:
 
 
 def test_rules_are_switched_off_and_added() -> None:
-    found = source("tmp/x", "work/notes/a", "work/b")
-    rules = choose(keep=["temporary"], drop=["/work/notes"])
-    assert dropped(found, rules) == {"work/notes": "task", "work/notes/a": "task"}
+    found = source("tmp/x", "notes/a", "work/b")
+    rules = choose(keep=["temporary"], drop=["/notes"])
+    assert dropped(found, rules) == {"notes": "task", "notes/a": "task"}
     assert rules.kept == ("temporary",)
 
 
