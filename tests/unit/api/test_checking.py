@@ -118,3 +118,27 @@ def test_what_is_no_environment_is_not_checked(bench: Workbench, parts: list[Ref
     composing.compose(bench, [THEN], ENV)
     with pytest.raises(InvalidInputError):
         composing.check(bench, parts)
+
+
+def test_another_libc_and_another_python(bench: Workbench) -> None:
+    base = {
+        "usr/lib/python3.11/os.py": b"1",
+        "lib/libc.so.6": make_elf(b"", [], has=[b"GLIBC_2.34"]),
+    }
+    pack_files(bench, THEN, base)
+    old = {"usr/lib/python3.9/os.py": b"1", "lib/libc.so.6": make_elf(b"", [], has=[b"GLIBC_2.9"])}
+    pack_files(bench, NOW, old)
+    work = {
+        "v/lib/python3.11/site-packages/a.py": b"1",
+        "app.so": make_elf(b"", [b"libc.so.6"], wants={b"libc.so.6": [b"GLIBC_2.34"]}),
+    }
+    pack_files(bench, WORK, work, base=bench.resolve(THEN))
+    report = composing.check(bench, [NOW, WORK], deep=True)
+    assert rows(report)[:2] == [
+        ("error", "symbols", "/app.so"),
+        ("error", "python", "/v/lib/python3.11/site-packages"),
+    ]
+    assert composing.check(bench, [THEN, WORK], deep=True).errors == 0
+    pack_files(bench, NOW, {"lib/ld-musl-x86_64.so.1": b"musl"})
+    report = composing.check(bench, [NOW, WORK])
+    assert ("error", "libc", "/app.so") in rows(report)
