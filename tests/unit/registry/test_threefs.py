@@ -19,8 +19,8 @@ from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import files, transfer
 from dsec_layers.registry.directory import DirectoryStore
+from tests.support.blob_contract import in_pieces
 from tests.support.closure import check_closures
-from tests.support.store_contract import in_pieces
 from tests.support.stores import put_environment, put_layer
 from tests.support.threefs import Ledger
 

@@ -26,10 +26,10 @@ from dsec_layers.registry.s3.client import make_client
 from dsec_layers.registry.s3.location import Location
 from dsec_layers.registry.s3.store import S3Store
 from tests.support import faultgate
+from tests.support.blob_contract import in_pieces
 from tests.support.closure import check_closures
 from tests.support.faultgate import Fault, FaultGate
 from tests.support.s3servers import BUCKET, S3Server
-from tests.support.store_contract import in_pieces
 from tests.support.stores import put_environment, put_layer
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def requests_of_upload(bench: Bench) -> int:
     return bench.gate.requests
 
 
-@pytest.mark.parametrize("name", ["drop", "deaf", "cut-request", "cut-answer"])
+@pytest.mark.parametrize(
+    "name", ["drop", "deaf", "cut-request", "cut-answer", "flip-request", "busy"]
+)
 def test_each_request_of_an_upload_in_parts(bench: Bench, name: str) -> None:
     total = requests_of_upload(bench)
     assert total == len(("HEAD", "begin", "part", "part", "complete", "HEAD"))
@@ -193,10 +195,9 @@ def test_each_request_of_a_pull(bench: Bench, name: str, patience: Patience) -> 
 
 
 @pytest.mark.parametrize("name", ["flip-request", "busy"])
-@pytest.mark.parametrize("line", ["PUT /layers", "POST /layers"])
-def test_what_a_server_refuses_is_sent_again(bench: Bench, name: str, line: str) -> None:
+def test_what_a_server_refuses_is_sent_again(bench: Bench, name: str) -> None:
     prefix, waits = f"faults/{uuid4()}", list[float]()
-    bench.gate.reset(faultgate.whenever(line, FAULTS[name], times=2))
+    bench.gate.reset(faultgate.whenever("PUT", FAULTS[name], times=2))
     bench.push(prefix, Patience(sleep=waits.append))
     bench.check(prefix, whole=True)
     assert name != "busy" or [wait >= 7 for wait in waits].count(True) == 2, "Retry-After counts"
