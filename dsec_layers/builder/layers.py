@@ -62,6 +62,8 @@ def parse_parent(text: str) -> Reference | ImageName:
 
     Raises InvalidInputError.
     """
+    if text.isdecimal():  # Docker, too, takes it for a stage
+        raise InvalidInputError(f"{text!r} is neither a stage above nor a layer nor an image")
     with contextlib.suppress(InvalidInputError):
         return Reference.parse(text)
     try:

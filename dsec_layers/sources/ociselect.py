@@ -114,7 +114,12 @@ def _from_layout(files: Files, reference: str | None) -> Image:
     if reference is not None:
         manifests = tuple(pointer for pointer in manifests if _is_named(pointer, reference))
     found = {pointer.digest: pointer for pointer in _images(files, manifests, _MAX_DEPTH)}
-    pointer = _only(found, reference, sorted({_label(pointer) for pointer in index.manifests}))
+    if len(found) != 1:
+        named = [each for each in index.manifests if _label(each) != each.digest]
+        leaves = _leaves(files, index.manifests, _MAX_DEPTH)
+        known = {_label(pointer) for pointer in (*named, *leaves)}
+        raise _not_one(len(found), reference, sorted(known))
+    (pointer,) = found.values()
     manifest = canonical.decode(read_blob(files, pointer), _Manifest, what="image manifest")
     if manifest.config.media_type not in _CONFIG_TYPES:
         raise InvalidInputError(f"not an image but {manifest.config.media_type!r}")
@@ -123,23 +128,28 @@ def _from_layout(files: Files, reference: str | None) -> Image:
 
 
 def _images(files: Files, pointers: tuple[Pointer, ...], depth: int) -> Iterator[Pointer]:
-    """The image manifests for this machine, also those of indexes inside of indexes."""
+    """The image manifests for this machine."""
+    for pointer in _leaves(files, pointers, depth):
+        if pointer.platform is None or fits_machine(pointer.platform):
+            yield pointer
+
+
+def _leaves(files: Files, pointers: tuple[Pointer, ...], depth: int) -> Iterator[Pointer]:
+    """All image manifests, also those of indexes inside of indexes."""
     for pointer in pointers:
         if _ATTESTATION_KEY in (pointer.annotations or {}):
             continue
         if pointer.media_type in _INDEX_TYPES and depth:
             index = canonical.decode(read_blob(files, pointer), _Index, what="image index")
-            yield from _images(files, index.manifests, depth - 1)
-        elif pointer.platform is None or fits_machine(pointer.platform):
+            yield from _leaves(files, index.manifests, depth - 1)
+        else:
             yield pointer
 
 
-def _only(found: dict[str, Pointer], reference: str | None, known: list[str]) -> Pointer:
-    if len(found) == 1:
-        return next(iter(found.values()))
+def _not_one(count_found: int, reference: str | None, known: list[str]) -> InvalidInputError:
     wanted = f" named {reference!r}" if reference else ""
-    count = "no image" if not found else "several images"
-    raise InvalidInputError(
+    count = "several images" if count_found else "no image"
+    return InvalidInputError(
         f"{count}{wanted} for linux/{oci_architecture()}", hint=f"there are: {', '.join(known)}"
     )
 
