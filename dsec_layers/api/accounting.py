@@ -105,6 +105,21 @@ def space(store: Store) -> Space:
     )
 
 
+def used_shares(store: Store) -> dict[str, float]:
+    """Of each pack that a layer with a tag refers to, the share that such layers use.
+
+    Raises NotFoundError, CorruptError or StoreError.
+    """
+    chunks = _Chunks()
+    seen: set[str] = set()
+    for _, target in store.tags():
+        for layer in stored.layer_descriptors(store, target):
+            if layer.digest not in seen:
+                seen.add(layer.digest)
+                chunks.add(*_load(store, layer))
+    return chunks.used_shares()
+
+
 class _Chunks:
     """Which chunks of which packs are in use, and by how many layers."""
 
@@ -117,6 +132,12 @@ class _Chunks:
         self._packs.update((pack.digest, pack.size) for pack in packs)
         for place in {(c.pack, c.pack_offset, c.stored_length) for c in table}:
             self.uses[packs[place[0]].digest, place[1], place[2]] += 1
+
+    def used_shares(self) -> dict[str, float]:
+        used: Counter[str] = Counter()
+        for pack, _, stored_length in self.uses:
+            used[pack] += stored_length + _INDEX_ENTRY_BYTES
+        return {pack: (used[pack] + _PACK_FRAME_BYTES) / size for pack, size in self._packs.items()}
 
     @property
     def pack_bytes(self) -> int:

@@ -1,14 +1,17 @@
-"""`gc` and `df`."""
+"""`gc`, `df` and `repack`."""
 
 from __future__ import annotations
 
 import click
 
-from dsec_layers.api import accounting, collecting
-from dsec_layers.cli.context import Context, json_option, pass_context
+from dsec_layers.api import accounting, collecting, repacking
+from dsec_layers.api.workfolder import work_folder
+from dsec_layers.cli.catalog import in_option
+from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import printable, size, table
 from dsec_layers.cli.progress import meter
 from dsec_layers.cli.spans import SpanType
+from dsec_layers.model.reference import Reference
 from dsec_layers.registry.collect import Rules
 
 
@@ -83,6 +86,41 @@ def df(context: Context, url: str | None, by: str) -> None:
     found = accounting.space(context.workbench.store(url))
     shares = {"layer": found.layers, "name": found.names, "kind": found.kinds}[by]
     context.output.result(found, lambda: _space(found, shares, by))
+
+
+@click.command(short_help="Write layers anew that use little of their packs.")
+@click.argument("references", nargs=-1, required=True, type=ReferenceType())
+@in_option
+@click.option(
+    "--below",
+    type=click.IntRange(1, 100),
+    default=50,
+    help="Packs of which all tags use less than so many percent.  [default: 50]",
+)
+@json_option
+@pass_context
+def repack(
+    context: Context, references: tuple[Reference, ...], url: str | None, below: int
+) -> None:
+    """Write anew what REFERENCES use of packs that are mostly unused, and move their tags.
+
+    The files and the tree digest stay the same, the layer digest does not: environments, layers
+    built on the old one, signatures and pinned references go on needing it. Where nothing does,
+    `gc` frees the old packs.
+    """
+    bench = context.workbench
+    with work_folder(bench.home.root, "repack") as work:
+        done = repacking.repack(bench.store(url), references, work, below / 100)
+    lines = [
+        f"{each.reference} {each.after}\n  "
+        + (
+            f"{size(each.written_bytes)} written in place of {size(each.dropped_bytes)}"
+            if each.after != each.before
+            else "unchanged"
+        )
+        for each in done
+    ]
+    context.output.result(done, lambda: "\n".join(lines))
 
 
 def _space(found: accounting.Space, shares: tuple[accounting.Share, ...], by: str) -> str:

@@ -56,6 +56,7 @@ _COMMANDS = {
     "mount": ("mounting", "mount"),
     "pull": ("moving", "pull"),
     "push": ("moving", "push"),
+    "repack": ("collecting", "repack"),
     "resolve": ("catalog", "resolve"),
     "run": ("mounting", "run"),
     "sbom": ("sbom", "sbom"),
