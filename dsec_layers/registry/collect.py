@@ -30,7 +30,7 @@ from dsec_layers.registry.marking import Document, Marks, load
 
 GRACE_S: Final = 24 * 3600.0
 WORKERS: Final = 8
-_ROUND: Final = 16384  # blobs announced at once
+_ROUND: Final = 65536  # blobs announced at once
 _WAVE: Final = 256  # blobs between two looks at the clock
 _CLOCK: Final = "clock"  # the folder of the notes that only their time is wanted of
 _FORGOTTEN_S: Final = 3600.0
