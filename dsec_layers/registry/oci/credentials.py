@@ -119,7 +119,7 @@ def _of_entry(entry: _Entry, path: Path) -> Credentials | None:
     user, password = entry.username, entry.password
     if entry.auth:
         try:
-            user, _, password = base64.b64decode(entry.auth).decode().partition(":")
+            user, _, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError) as error:
             raise InvalidInputError("an `auth` is not base64", where=str(path)) from error
     password = password.rstrip("\0")
