@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from botocore.exceptions import ClientError
 
-from dsec_layers.errors import CorruptError
+from dsec_layers.errors import CorruptError, StoreError
 from dsec_layers.registry.patience import Patience
 from dsec_layers.registry.s3.failures import code_of, explained, judge, status_of
 
@@ -78,10 +78,10 @@ class Bucket:
         return self.call(f"cannot look at {name}", ask)
 
     def open(self, name: str, ranged: str = "") -> GetObjectOutputTypeDef | None:
-        """One GET, not repeated. Raises the errors of boto3."""
+        """One GET, not repeated. Raises the errors of boto3, or StoreError for half an answer."""
         more = {"Range": ranged} if ranged else {}
         try:
-            return self.client.get_object(
+            answer = self.client.get_object(
                 Bucket=self.location.bucket,
                 Key=self.key(name),
                 **more,  # type: ignore[arg-type]
@@ -90,6 +90,10 @@ class Bucket:
             if code_of(error) in _GONE:
                 return None
             raise
+        if "ContentLength" not in answer:
+            answer["Body"].close()
+            raise StoreError(f"{self.url} does not tell how long {name} is")
+        return answer
 
     def get(self, name: str, limit: int) -> tuple[bytes, Found] | None:
         """A small object, whole. Raises CorruptError when it has more than `limit` bytes."""

@@ -25,7 +25,7 @@ _TRANSIENT_STATUS: Final = frozenset((408, 429, 500, 502, 503, 504))
 _TRANSIENT_CODES: Final = frozenset(
     (
         *("RequestTimeout", "SlowDown", "InternalError", "Throttling", "ThrottlingException"),
-        *("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "RequestTimeTooSkewed"),
+        *("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "MalformedXML"),
         *("ConditionalRequestConflict", "OperationAborted"),
     )
 )

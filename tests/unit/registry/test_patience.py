@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dsec_layers.registry.pace import Pace
 from dsec_layers.registry.patience import Patience
 
 
@@ -58,31 +57,3 @@ def test_what_a_server_asks_for_is_obeyed_within_bounds() -> None:
         patience.call(Flaky(1), lambda _, asked=asked: asked)  # type: ignore[misc]
         assert waits == [pytest.approx(expected, rel=0.5)]
         assert waits[0] <= 60
-
-
-def test_pace_holds_on_average_and_lets_a_second_s_worth_pass_at_once() -> None:
-    now, slept = 0.0, list[float]()
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        slept.append(seconds)
-        now += seconds
-
-    pace = Pace(1000, clock=lambda: now, sleep=sleep)
-    pace.carry(1000)
-    assert slept == []
-    pace.carry(500)
-    pace.carry(2500)
-    assert slept == [0.5, 2.5]
-    now += 100  # a long pause saves up no more than a second
-    pace.carry(1000)
-    pace.carry(1000)
-    assert slept == [0.5, 2.5, 1.0]
-
-
-def test_threads_that_come_at_once_wait_one_after_the_other() -> None:
-    slept: list[float] = []
-    pace = Pace(1000, clock=lambda: 0.0, sleep=slept.append)
-    for _ in range(3):
-        pace.carry(1000)
-    assert slept == [1.0, 2.0]
