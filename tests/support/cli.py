@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ from tests.support.rootfs import make_rootfs
 
 ROOT = Path(__file__).parents[2]
 BASE = "base/small:1"
+_PATIENCE_S = 20
 _DAEMON = re.compile(r"-m dsec_layers\.daemon |lazyfs/holder\.py ")
 PROGRAM = (sys.executable, "-m", "dsec_layers.cli")
 
@@ -190,7 +192,10 @@ class Cli:
                 stopped = self.run("daemon", "stop", "--force")
                 assert left == []
                 assert stopped.status == 0, stopped
-                running = processes_with(str(self.folder))
+                # A successor that the holder started while the daemon ended finds nothing to do.
+                give_up = time.monotonic() + _PATIENCE_S
+                while (running := processes_with(str(self.folder))) and time.monotonic() < give_up:
+                    time.sleep(0.05)
                 assert running == [], running
         finally:
             for pid in pids_with(str(self.folder)):
