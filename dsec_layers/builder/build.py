@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -58,7 +59,7 @@ def build(
         done = carry_out(request, epoch, in_order(plan), origins, stages, cache, progress)
         cache.mark_used([step.key for step in done.steps])
         yield BuildResult(
-            source=_source(plan, stages.state(plan.target.index), opened, epoch),
+            read_source=partial(_source, plan, stages.state(plan.target.index), opened, epoch),
             run=_run_config(plan),
             kind=plan.reference.kind,
             name=plan.reference.name,

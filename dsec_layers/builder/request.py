@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -58,9 +59,9 @@ class BuildRequest:
 
     `epoch` is SOURCE_DATE_EPOCH in seconds; a build argument of that name counts when it is None.
     `kind` and `name` override the LAYER line, `target` names the stage to build. `secrets` are
-    contents by id, for RUN --mount=type=secret. `contexts` are further folders
-    that a `from` can name, `layers` what other names mean, in FROM too; both in lower case. At
-    most `jobs` steps are done at once. `step_stores` are asked, in their order, for results of steps that are not here.
+    contents by id, for RUN --mount=type=secret. `contexts` are further folders that a `from` can
+    name, `layers` what other names mean, in FROM too; both in lower case. At most `jobs` steps are
+    done at once. `step_stores` are asked, in their order, for results of steps that are not here.
     """
 
     layerfile: Path
@@ -80,7 +81,7 @@ class BuildRequest:
     layers: Mapping[str, Reference | Image] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BuildResult:
     """A layer ready to be packed.
 
@@ -91,7 +92,7 @@ class BuildResult:
     besides the layer below: they never change, and no name is used again.
     """
 
-    source: Source
+    read_source: Callable[[], Source]
     run: RunConfig
     kind: Kind
     name: str
@@ -102,6 +103,11 @@ class BuildResult:
     epoch: int | None
     steps: Sequence[MadeStep] = ()
     results: Sequence[str] = ()
+
+    @cached_property
+    def source(self) -> Source:
+        """What was built, read when it is first asked for: an earlier build may have packed it."""
+        return self.read_source()
 
 
 def locate(path: Path) -> tuple[Path, Path]:
