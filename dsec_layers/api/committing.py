@@ -35,7 +35,7 @@ from dsec_layers.builder.folding import one_diff, without_idle_whiteouts
 from dsec_layers.builder.gitscrub import ScrubOptions
 from dsec_layers.builder.residue import attest, sweep
 from dsec_layers.builder.residuerules import RuleSet
-from dsec_layers.errors import BusyError, DsecError, InvalidInputError
+from dsec_layers.errors import BusyError, CorruptError, InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.metadata import MetadataImages
 from dsec_layers.linux import overlays
@@ -159,7 +159,7 @@ class _Commit:
             if self.options.dry_run:
                 return draft.told
             layer = self._packed(held, draft)
-        except (DsecError, OSError) as error:
+        except (CorruptError, BusyError, OSError) as error:
             after = snapshot.take(os.fsencode(upper))
             if moved := snapshot.changed(before, after, before.marks.keys() | after.marks.keys()):
                 raise _MovedError(moved) from error

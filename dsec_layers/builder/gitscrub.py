@@ -74,12 +74,12 @@ def _scrub(folder: Path, work: Path, name: str, *, shallow: bool) -> Scrubbed:
         (shadow.folder / "shallow").write_text(head + "\n")
     tags = _tags(shadow, shallow=shallow) if head else []
     kept = {name for _, name in tags}
-    result = _result(shadow, work / "result", folder, head, tags)
+    result = _result(shadow, work / "result", head, tags)
     try:
         result.run("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     except DsecError as error:
         raise InvalidInputError(f"is broken: {error.message}") from error
-    branch = gitshadow.symbolic_head(folder)
+    branch = gitshadow.symbolic_head(shadow)
     gone = [each for each in references if each not in kept and each != (branch or "").encode()]
     removed = before - _objects(result)
     attested = GitScrubbed(
@@ -104,7 +104,6 @@ def _tags(shadow: git.Shadow, *, shallow: bool) -> list[tuple[bytes, bytes]]:
 def _result(
     shadow: git.Shadow,
     at: Path,
-    folder: Path,
     head: str | None,
     tags: list[tuple[bytes, bytes]],
 ) -> git.Shadow:
@@ -120,10 +119,10 @@ def _result(
         )
     except DsecError as error:
         raise InvalidInputError(f"is broken: {error.message}") from error
-    (at / "HEAD").write_bytes((folder / "HEAD").read_bytes())
+    (at / "HEAD").write_bytes((shadow.folder / "HEAD").read_bytes())
     for index in shadow.folder.glob("*index*"):
         (at / index.name).write_bytes(index.read_bytes())
-    branch = gitshadow.symbolic_head(folder)
+    branch = gitshadow.symbolic_head(shadow)
     listed = {name: digest for digest, name in tags}
     if branch and head:
         listed[branch.encode()] = head.encode()

@@ -41,8 +41,11 @@ def check(folder: Path) -> None:
         if not (folder / name).exists() or (folder / name).is_symlink():
             raise InvalidInputError(f"has no {name} of its own")
     for place in _below(folder):
-        if place.is_symlink() and place.relative_to(folder).parts[0] != "hooks":
-            raise InvalidInputError(f"has a symbolic link: {place.relative_to(folder)}")
+        inside, mode = place.relative_to(folder), place.lstat().st_mode
+        if stat.S_ISLNK(mode) and inside.parts[0] != "hooks":
+            raise InvalidInputError(f"has a symbolic link: {inside}")
+        if inside.parts[0] == "objects" and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise InvalidInputError(f"has no object in {inside}, which is no file")
 
 
 def under_way(folder: Path) -> bool:
@@ -55,7 +58,9 @@ def shadow(folder: Path, at: Path, *, objects: Path | None = None) -> git.Shadow
 
     Its objects are those of the repository, unless they are elsewhere.
     """
-    sha256 = git.setting(folder / "config", "extensions.objectformat") == "sha256"
+    settings = at.with_name(at.name + "-config")
+    _copy(folder / "config", settings)
+    sha256 = git.setting(settings, "extensions.objectformat") == "sha256"
     made = git.make_shadow(at, objects=[objects or folder / "objects"], sha256=sha256)
     shared = [place.name for place in folder.glob("sharedindex.*")]
     for name in (*_COPIED, *shared):
@@ -66,9 +71,9 @@ def shadow(folder: Path, at: Path, *, objects: Path | None = None) -> git.Shadow
     return made
 
 
-def symbolic_head(folder: Path) -> str | None:
+def symbolic_head(shadow: git.Shadow) -> str | None:
     """The reference that HEAD names; None when it names a commit."""
-    match = _SYMBOLIC.fullmatch((folder / "HEAD").read_bytes())
+    match = _SYMBOLIC.fullmatch((shadow.folder / "HEAD").read_bytes())
     return os.fsdecode(match[1]) if match else None
 
 

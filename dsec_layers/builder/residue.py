@@ -36,13 +36,18 @@ class Swept:
 def sweep(source: Source, rules: RuleSet, garbage: Collection[bytes] = ()) -> Swept:
     """Take residue out of the diff `source`. `garbage` are paths of unreachable git objects."""
     verdicts: dict[bytes, Rule] = {}
+    emptied: set[bytes] = set()  # residue in which nothing of lower layers is seen
     for entry in source.tree:
         if entry.path and (rule := _rule(entry, source, rules, garbage, verdicts)) is not None:
             verdicts[entry.path] = rule
+            if entry.opaque or entry.parent in emptied:
+                emptied.add(entry.path)
     kept: list[Entry] = []
     dropped: list[Dropped] = []
     needed: set[bytes] = set()
     for entry in reversed(source.tree.entries):  # what lies in a directory comes before it
+        if entry.kind is EntryKind.WHITEOUT and entry.parent in emptied:
+            continue
         rule = verdicts.get(entry.path)
         if rule is None or entry.kind is EntryKind.WHITEOUT or entry.path in needed:
             kept.append(entry)

@@ -7,6 +7,7 @@ of a rule changes with its patterns, because layers attest it.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -63,8 +64,12 @@ def _is_core(entry: Entry, content: Content | None) -> bool:
     """Directories and sources are called `core` too: only the head of the file tells."""
     if entry.kind is not EntryKind.FILE or not isinstance(content, LocalFile):
         return False
-    with open(content.path, "rb") as file:  # noqa: PTH123 - a path of bytes
-        head = file.read(_ELF_HEAD_BYTES)
+    # Something else may stand there by now, such as a link or a fifo that nobody writes to.
+    fd = os.open(content.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        head = os.read(fd, _ELF_HEAD_BYTES)
+    finally:
+        os.close(fd)
     order = "little" if head[5:6] == b"\x01" else "big"
     return head.startswith(b"\x7fELF") and int.from_bytes(head[16:18], order) == _ELF_CORE  # type: ignore[arg-type]
 

@@ -229,7 +229,7 @@ def test_repositories_below_are_replaced(cli: Cli, sandbox: Path, project: Path)
     assert_hidden(cli, future, head, "", log)
 
 
-@pytest.mark.parametrize("how", ["alternates", "objects", "gitdir", "worktree"])
+@pytest.mark.parametrize("how", ["alternates", "objects", "fifo", "gitdir", "worktree"])
 def test_hostile_repositories(cli: Cli, sandbox: Path, project: Path, how: str) -> None:
     meta = project / ".git"
     if how == "alternates":
@@ -237,6 +237,8 @@ def test_hostile_repositories(cli: Cli, sandbox: Path, project: Path, how: str) 
     elif how == "objects":
         (meta / "objects").rename(project / "elsewhere")
         (meta / "objects").symlink_to(project / "elsewhere")
+    elif how == "fifo":
+        os.mkfifo(meta / "objects/pack/pack-1.idx")
     elif how == "gitdir":
         (meta / "commondir").write_text("/etc\n")
     else:

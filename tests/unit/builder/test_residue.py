@@ -159,7 +159,9 @@ def test_nothing_else_changes(below: tuple[Tree, Contents], above: tuple[Tree, C
     assert sweep(diff, RuleSet(())).source.tree == upper
     everything = RuleSet((choose(drop=["**"]).rules[-1],))
     swept = sweep(diff, everything).source.tree
-    assert all(
-        entry.kind in (EntryKind.WHITEOUT, EntryKind.DIRECTORY) for entry in swept if entry.path
-    )
-    assert apply(lower, swept).by_path().keys() <= lower.by_path().keys()
+    holding = {entry.parent for entry in swept}
+    for entry in swept:
+        assert entry.kind is EntryKind.WHITEOUT or entry.path in (b"", *holding)
+        assert not entry.opaque or entry.path == b""
+    seen = apply(lower, swept).by_path()
+    assert seen.keys() - lower.by_path().keys() <= holding
