@@ -9,6 +9,6 @@
         print(rootfs.target)
 
 Each module is one activity, and is imported on its own, so that a lazy start does not pay for the
-builder: `importing`, `building`, `composing`, `moving`, `mounting`, `running`, `looking`,
-`verifying`, `stats`.
+builder: `importing`, `building`, `composing`, `upgrading`, `committing`, `moving`, `mounting`,
+`running`, `looking`, `verifying`, `stats`.
 """
