@@ -13,7 +13,7 @@ from dsec_layers.errors import CorruptError, InvalidInputError
 from dsec_layers.sources.compression import Readable
 from dsec_layers.sources.ocifiles import Files
 
-_MAX_DOCUMENT_BYTES: Final = 1 << 22
+MAX_DOCUMENT_BYTES: Final = 1 << 22
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 
@@ -72,8 +72,8 @@ def blob_name(digest: str) -> str:
 def read_document(files: Files, name: str) -> bytes:
     """A whole small file. Raises NotFoundError, or InvalidInputError beyond 4 MiB."""
     with files.open(name) as file:
-        data = file.read(_MAX_DOCUMENT_BYTES + 1)
-    if len(data) > _MAX_DOCUMENT_BYTES:
+        data = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(data) > MAX_DOCUMENT_BYTES:
         raise InvalidInputError(f"{name} is too large for a document")
     return data
 

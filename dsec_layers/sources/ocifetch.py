@@ -17,7 +17,7 @@ import msgspec
 
 from dsec_layers.errors import DISK_FULL, InvalidInputError, NoSpaceError, NotFoundError
 from dsec_layers.model import canonical
-from dsec_layers.sources.ociblobs import Pointer, blob_name
+from dsec_layers.sources.ociblobs import MAX_DOCUMENT_BYTES, Pointer, blob_name
 
 AHEAD: Final = 4
 _SCHEMA_1: Final = "application/vnd.docker.distribution.manifest.v1+"
@@ -125,6 +125,8 @@ class FetchedFiles:
         self._waiting = list(layers)
         self._total = sum(layers.values())
         if found.config is not None:
+            if found.config.size > MAX_DOCUMENT_BYTES:
+                raise InvalidInputError(f"the config of the image has {found.config.size} bytes")
             self._sizes[found.config.digest] = found.config.size
         return data
 

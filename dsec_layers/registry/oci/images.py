@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from dsec_layers.errors import DsecError, NotFoundError, StoreError
 from dsec_layers.model.digest import Digest
@@ -15,7 +16,7 @@ from dsec_layers.registry.oci.reading import RepositoryReader
 from dsec_layers.registry.oci.settings import Place, Settings
 from dsec_layers.registry.oci.writing import RepositoryWriter
 
-_BLOB: str = "application/octet-stream"
+_BLOB: Final = "application/octet-stream"
 
 
 class RemoteImage:

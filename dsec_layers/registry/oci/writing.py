@@ -63,24 +63,25 @@ class RepositoryWriter(RepositoryReader):
             location = _location(response)
         self._send(location, source.stream(blob), blob)
 
-    def put_manifest(self, name: str, data: bytes, media_type: str) -> bool:
+    def put_manifest(self, name: str, data: bytes, media_type: str) -> None:
         """Publish a manifest or index under a tag or its digest.
 
-        True when the registry lists it with its subject. Raises StoreError, also when the
-        repository lacks what it names.
+        Raises StoreError, also when the repository lacks what it names.
         """
         patience = self.client.patience
         for number in range(_LOOKS - 1):
             try:
-                return self._put_manifest(name, data, media_type)
+                self._put_manifest(name, data, media_type)
             except (StoreError, NotFoundError) as error:
                 # While another writer mounts the same blobs, docker-registry may not see them.
                 if _UNKNOWN not in error.message:
                     raise
+            else:
+                return
             patience.wait(patience.pause_s(number))
-        return self._put_manifest(name, data, media_type)
+        self._put_manifest(name, data, media_type)
 
-    def _put_manifest(self, name: str, data: bytes, media_type: str) -> bool:
+    def _put_manifest(self, name: str, data: bytes, media_type: str) -> None:
         with self.client.answer(
             "PUT",
             f"/v2/{self.repository}/manifests/{name}",
@@ -93,7 +94,6 @@ class RepositoryWriter(RepositoryReader):
             told = response.headers.get("Docker-Content-Digest", "")
             if told.startswith("sha256:") and told != str(Digest.sha256(data)):
                 raise StoreError(f"{self.client.endpoint.host} has made {told} of a manifest")
-            return "OCI-Subject" in response.headers
 
     def delete(self, path: str) -> bool:
         """Remove `blobs/<digest>` or `manifests/<digest or tag>`; False when the registry cannot.
