@@ -13,24 +13,15 @@ class Pace:
     `clock` gives seconds that never go back.
     """
 
-    def __init__(
-        self,
-        bytes_per_s: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, bytes_per_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._bytes_per_s = bytes_per_s
         self._clock = clock
-        self._sleep = sleep
         self._lock = threading.Lock()
         self._paid_until = clock() - 1.0
 
-    def carry(self, amount_bytes: int) -> None:
-        """Wait until so many bytes may pass, each thread in its turn."""
+    def wait_s(self, amount_bytes: int) -> float:
+        """How long to wait before so many bytes may pass; who asks later waits longer."""
         with self._lock:
             now = self._clock()
             self._paid_until = max(self._paid_until, now - 1.0) + amount_bytes / self._bytes_per_s
-            wait_s = self._paid_until - now
-        if wait_s > 0:
-            self._sleep(wait_s)
+            return max(0.0, self._paid_until - now)

@@ -195,10 +195,10 @@ class _Mover:
 
     def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
         for piece in self._source.stream(blob):
+            if self._pace:
+                self._stopped.wait(self._pace.wait_s(len(piece)))
             if self._stopped.is_set():
                 raise DsecError(f"the transfer of {blob.digest} was stopped")
-            if self._pace:
-                self._pace.carry(len(piece))
             with self._lock:
                 self._progress(Moved(len(piece)))
             yield piece
