@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from dsec_layers.api import contents, dictionary, reproducing, stepstores
+from dsec_layers.api.knownlayers import known_layer
 from dsec_layers.api.packedbefore import PackedBefore, key_of
 from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.parents import Parents
@@ -18,7 +18,6 @@ from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder import apart, housekeeping
 from dsec_layers.builder import build as builder
-from dsec_layers.builder.borrowing import copied_up
 from dsec_layers.builder.events import Note, Progress
 from dsec_layers.builder.layers import Image
 from dsec_layers.builder.request import (
@@ -35,7 +34,6 @@ from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
-from dsec_layers.model.content import Source
 from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import leases
@@ -183,11 +181,15 @@ class _Making:
             self.name_of(result),
             run=result.run,
             provenance=self._provenance(result),
-            known=[*_known(self.bench, self.parents, result), *self.chunks.known],
+            known=self._known(result),
             workers=self.workers,
             progress=self.on_bytes,
             frames=frames,
         )
+
+    def _known(self, result: BuildResult) -> Sequence[KnownLayer]:
+        below = _known(self.bench, self.parents, result)
+        return [*below, *self.chunks.known(self.bench, result.source)]
 
     def _provenance(self, result: BuildResult) -> Provenance:
         return Provenance(
@@ -248,17 +250,6 @@ def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[
     if result.kind is Kind.BASE:
         return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
     return [known_layer(bench, layer, result.source) for layer in layers]
-
-
-def known_layer(bench: Workbench, layer: MountLayer, source: Source) -> KnownLayer:
-    """A layer whose chunks need not be stored again, with its small files that `source` repeats.
-
-    Raises CorruptError, NotFoundError or StoreError.
-    """
-    table = contents.table_of(layer)
-    with contents.opened(bench, [layer]) as (image,):
-        held = copied_up(source, image, table, partial(contents.read_chunk, layer))
-    return KnownLayer(table, layer.manifest.packs, held)
 
 
 def _lend(rootfs: Path, folder: Path) -> Lent:

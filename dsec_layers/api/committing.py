@@ -21,9 +21,9 @@ from typing import Final
 import msgspec
 
 from dsec_layers.api import contents, dictionary, sandboxes
-from dsec_layers.api.building import known_layer
 from dsec_layers.api.committed import Committed, rows
 from dsec_layers.api.gitrepositories import Repositories
+from dsec_layers.api.knownlayers import known_layer
 from dsec_layers.api.mounting import manager
 from dsec_layers.api.parents import layer_source
 from dsec_layers.api.publishing import check_name, packed, tagged
@@ -221,7 +221,7 @@ class _Commit:
                 base=draft.told.base,
                 residue=draft.told.residue,
             ),
-            known=[*known, *chunks.known],
+            known=[*known, *chunks.known(self.bench, draft.diff)],
             workers=self.options.workers,
             progress=self.on_bytes,
         )

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dsec_layers.api import contents
+from dsec_layers.api.knownlayers import known_layer
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import NotFoundError
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.model.content import Source
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import layers as stored
 from dsec_layers.registry.leases import Held
@@ -20,10 +22,18 @@ from dsec_layers.registry.leases import Held
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """`known` for packing, `inputs` for the provenance."""
+    """The layers, first choice first, and `inputs` for the provenance."""
 
-    known: Sequence[KnownLayer] = ()
+    layers: Sequence[MountLayer] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
+
+    def known(self, bench: Workbench, source: Source) -> list[KnownLayer]:
+        """What packing `source` may take from them: their chunks, and small files that it repeats.
+
+        A small file that stayed as it was is found by its path, though its neighbours in a chunk
+        have changed. Raises CorruptError, NotFoundError or StoreError.
+        """
+        return [known_layer(bench, layer, source) for layer in self.layers]
 
 
 def load(bench: Workbench, references: Sequence[Reference], held: Held) -> Dictionary:
@@ -32,7 +42,7 @@ def load(bench: Workbench, references: Sequence[Reference], held: Held) -> Dicti
     `held`, a lease on the local store, takes them in. Raises NotFoundError when one or its data is
     not in the local store, SignatureError, CorruptError or StoreError.
     """
-    known: list[KnownLayer] = []
+    layers: list[MountLayer] = []
     inputs: dict[str, str] = {}
     for number, reference in enumerate(references, 1):
         target = bench.trusted(reference)
@@ -46,5 +56,5 @@ def load(bench: Workbench, references: Sequence[Reference], held: Held) -> Dicti
                         f"the data of {reference} is not in the local store",
                         hint=f"pull it first: dsec-layers pull {reference} URL",
                     )
-            known.append(KnownLayer(contents.table_of(layer), layer.manifest.packs))
-    return Dictionary(known, inputs)
+            layers.append(layer)
+    return Dictionary(layers, inputs)

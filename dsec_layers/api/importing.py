@@ -84,7 +84,7 @@ def import_(
                 inputs={**found.inputs, **chunks.inputs},
                 source_date_epoch=options.epoch_s,
             ),
-            known=chunks.known,
+            known=chunks.known(bench, tree),
             workers=options.workers,
             progress=progress,
         )

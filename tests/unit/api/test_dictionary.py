@@ -54,6 +54,20 @@ def test_only_what_is_new_is_stored(bench: Workbench, tmp_path: Path) -> None:
     assert importing.import_(bench, source, NEW).digest == alone.digest, "nothing is used unasked"
 
 
+def test_a_small_file_is_taken_from_among_changed_neighbours(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    root, rng = tmp_path / "root", random.Random(6)
+    for number in range(40):
+        (root / f"{number}").write_bytes(rng.randbytes(9000))
+    importing.import_(bench, str(root), OLD)
+    for number in range(0, 40, 4):
+        (root / f"{number}").write_bytes(rng.randbytes(9000))
+    importing.import_(bench, str(root), NEW, ImportOptions(chunk_dicts=[OLD]))
+    new = packs(bench, NEW).items() - packs(bench, OLD).items()
+    assert 10 * 9000 < sum(size for _, size in new) < 11 * 9000
+
+
 def test_its_data_must_be_here(bench: Workbench) -> None:
     for blob in list(bench.local.blobs()):
         if blob.media_type == PACK_TYPE:
