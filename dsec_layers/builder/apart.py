@@ -1,6 +1,6 @@
 """Building apart from all that was built before: in a folder of its own that is gone at the end.
 
-    <home>/apart/<id>/      locked (flock) by the process that builds in it; inside it is like <home>
+<home>/apart/<id>/ is locked (flock) by the process that builds in it; inside it is like <home>.
 """
 
 from __future__ import annotations
