@@ -21,11 +21,11 @@ from tests.support.profiles import NIGHTLY
 pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
 
 IMAGE_BYTES = 10_000_000_000 if NIGHTLY else 500_000_000
-MAX_BYTES = 400 << 20
+MAX_BYTES = 256 << 20
 ENTRIES = 1_000_000 if NIGHTLY else 50_000
 # What the process takes before it has seen an entry, and what each may add.
-MAX_START_BYTES = 200 << 20
-MAX_ENTRY_BYTES = 3 << 10
+MAX_START_BYTES = 150 << 20
+MAX_ENTRY_BYTES = 1 << 10
 
 
 def peak_of(cli: Cli, source: str | Path, feed: Callable[[IO[bytes]], None] | None = None) -> int:
