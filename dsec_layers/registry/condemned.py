@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.errors import BusyError, NotFoundError
+from dsec_layers.errors import BusyError, DsecError, NotFoundError
 from dsec_layers.model import canonical
 from dsec_layers.model.collecting import Collectable, Note
 
@@ -49,39 +50,56 @@ class _Announced(msgspec.Struct, frozen=True):
 
 
 class Announcement:
-    """What this collector is about to remove. See `announced`."""
+    """What this collector is about to remove; thread-safe. See `announced`."""
 
     def __init__(self, store: Collectable, digests: Iterable[str], timing: Timing) -> None:
         self._store = store
         self._timing = timing
         self._data = canonical.encode(_Announced(tuple(digests), timing.announcement_s))
-        self.name = f"{FOLDER}/{secrets.token_hex(16)}"
+        self._name = f"{FOLDER}/{secrets.token_hex(16)}"
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
         self._write()
 
     def check(self) -> None:
         """Right before a removal: renews when it is time. Raises BusyError when it is too late."""
-        age = self._timing.clock() - self._since
-        if age >= self._timing.announcement_s / 2:
-            raise BusyError(
-                "the collection stood still for so long that others take it for dead",
-                hint="nothing is lost; run it again",
-            )
-        if age >= self._timing.announcement_s / 4:
-            self._write()
+        with self._lock:
+            age = self._timing.clock() - self._since
+            if age >= self._timing.announcement_s / 2:
+                raise BusyError(
+                    "the collection stood still for so long that others take it for dead",
+                    hint="nothing is lost; run it again",
+                )
+            if age >= self._timing.announcement_s / 4 and not self._ended.is_set():
+                self._write()
+
+    def keep(self) -> None:
+        """Renew until `end`, while it is looked for what is needed; in a thread of its own."""
+        while not self._ended.wait(self._timing.announcement_s / 8):
+            with contextlib.suppress(DsecError):  # who removes next is told
+                self.check()
+
+    def end(self) -> None:
+        """Take it back."""
+        self._ended.set()
+        with self._lock:
+            self._store.remove_note(self._name)
 
     def _write(self) -> None:
-        self._since = self._timing.clock()  # before it stands there, so rather too early
-        self._store.write_note(self.name, self._data)
+        since = self._timing.clock()  # before it stands there, so rather too early
+        self._store.write_note(self._name, self._data)
+        self._since = since
 
 
 @contextlib.contextmanager
 def announced(store: Collectable, digests: Iterable[str], timing: Timing) -> Iterator[Announcement]:
     """Announce the removal of blobs for the length of a block. Raises StoreError."""
     announcement = Announcement(store, digests, timing)
+    threading.Thread(target=announcement.keep, name="announcement", daemon=True).start()
     try:
         yield announcement
     finally:
-        store.remove_note(announcement.name)
+        announcement.end()
 
 
 def wait(store: Collectable, digests: Collection[str], timing: Timing) -> None:

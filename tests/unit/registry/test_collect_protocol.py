@@ -96,7 +96,7 @@ class World:
             manifest = load_manifest(store, self.left)
             blobs = [*manifest.blobs, self.left]
             with leases.hold(store, blobs, purpose="t", timing=self.timing(turn)) as held:
-                if all(store.has(blob) for blob in blobs):
+                if store.has(self.left):  # its blobs would go after it
                     held.check()
                     tagging.set_tag(store, LEFT, self.left)
         except NotFoundError:
