@@ -7,7 +7,7 @@ puts that chunk of the layer below on its own device and lets the file point int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dsec_layers.builder.contents import ContentPacker
 from dsec_layers.chunks.constants import LARGE_FILE_BYTES
@@ -15,8 +15,9 @@ from dsec_layers.chunks.content import READ_WHOLE_BYTES, scan_bytes
 from dsec_layers.chunks.packs import Held, KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
 from dsec_layers.chunks.table import Chunk, ChunkTable
+from dsec_layers.erofs.inodes import Inode
 from dsec_layers.erofs.reader import ErofsImage
-from dsec_layers.errors import CorruptError, NotFoundError
+from dsec_layers.errors import CorruptError
 from dsec_layers.model.content import Source
 from dsec_layers.model.tree import BLOCK_SIZE, Entry, EntryKind
 
@@ -33,10 +34,10 @@ def copied_up(
     """
     found: dict[bytes, Held] = {}
     last: tuple[Chunk | None, bytes] = (None, b"")
-    for entry in source.tree.entries:
+    for entry, inode in _in_both(source, image):
         if entry.kind is not EntryKind.FILE or entry.size > READ_WHOLE_BYTES:
             continue  # the size of a file with holes says nothing of its data
-        held = _find(image, table, entry)
+        held = _find(image, inode, table, entry)
         if held is not None:
             if held.chunk != last[0]:
                 last = held.chunk, read(held.chunk)
@@ -79,12 +80,24 @@ def settle(contents: ContentPacker, pipeline: ChunkPipeline, packs: PackSet) -> 
         packs.add(digest, chunk.length, None)
 
 
-def _find(image: ErofsImage, table: ChunkTable, entry: Entry) -> Held | None:
+def _in_both(source: Source, image: ErofsImage) -> Iterator[tuple[Entry, Inode]]:
+    """The entries of `source` with what the layer below has at their paths.
+
+    A name is looked up in its directory, and nothing below one that is not there.
+    """
+    directories = {b"": image.inode(image.root_nid)}
+    for entry in source.tree.entries[1:]:
+        directory = directories.get(entry.parent)
+        inode = image.child(directory, entry.name) if directory else None
+        if inode is None:
+            continue
+        if entry.kind is EntryKind.DIRECTORY:
+            directories[entry.path] = inode
+        yield entry, inode
+
+
+def _find(image: ErofsImage, inode: Inode, table: ChunkTable, entry: Entry) -> Held | None:
     """Where a small file with the path and size of `entry` lies, when one chunk holds all of it."""
-    try:
-        inode = image.lookup(entry.path)
-    except NotFoundError:
-        return None
     if inode.kind is not EntryKind.FILE or inode.size != entry.size:
         return None
     extents = image.inode_extents(inode)

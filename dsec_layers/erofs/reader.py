@@ -106,11 +106,16 @@ class ErofsImage:
         """The inode at `path`; symlinks are not followed. Raises NotFoundError."""
         inode = self.inode(self.root_nid)
         for name in path.split(b"/") if path else ():
-            nid = self._find(inode, name) if inode.kind is EntryKind.DIRECTORY else None
-            if nid is None:
+            child = self.child(inode, name)
+            if child is None:
                 raise NotFoundError(f"no such path in the layer: {path!r}")
-            inode = self.inode(nid)
+            inode = child
         return inode
+
+    def child(self, inode: Inode, name: bytes) -> Inode | None:
+        """The inode of `name` in the directory `inode`, None when it is not there."""
+        nid = self._find(inode, name) if inode.kind is EntryKind.DIRECTORY else None
+        return None if nid is None else self.inode(nid)
 
     def stat(self, path: bytes) -> Entry:
         """The entry at `path`, with link group 0 whether it has other names or not."""
