@@ -87,18 +87,6 @@ def test_an_image_of_docker(bare: Cli, registry: Registry, put: Put) -> None:
     assert bare("cat", "base/x:1", "/f2") == "2" * 3000
 
 
-def push_raw(registry: Registry, name: str, tag: str, data: bytes, media_type: str) -> None:
-    """A manifest as it stands, whose blobs are there already."""
-    subprocess.run(
-        [
-            *("curl", "-sf", "-X", "PUT", "-H", f"Content-Type: {media_type}"),
-            *("--data-binary", "@-", f"http://{registry.address}/v2/{name}/manifests/{tag}"),
-        ],
-        input=data,
-        check=True,
-    )
-
-
 def test_an_index_with_other_platforms_and_attestations(
     bare: Cli, front: Gateway, registry: Registry, put: Put, prefix: str
 ) -> None:
@@ -148,28 +136,6 @@ def test_what_is_no_image_is_refused_by_name(
     ran = bare.run("import", f"docker://{front.address}/x:1", "base/x:1")
     assert ran.status in (3, 5)
     assert message in ran.error
-
-
-def test_a_foreign_layer_is_refused_before_anything_is_fetched(
-    bare: Cli, front: Gateway, put: Put
-) -> None:
-    image = Image()
-    image.manifests.append(image.image(layers()))
-    name = put(image)
-
-    def foreign(data: bytes) -> bytes:
-        kind = b"application/vnd.oci.image.layer.nondistributable.v1.tar"
-        return data.replace(b"application/vnd.oci.image.layer.v1.tar+gzip", kind, 1)
-
-    def is_manifest(asked: object) -> bool:
-        return "/manifests/1" in asked.path  # type: ignore[attr-defined]
-
-    front.plan = always(is_manifest, Fault(altered=foreign))
-    trust(bare.home, front.address)
-    ran = bare.run("import", f"docker://{front.address}/{name}", "base/x:1")
-    # Its digest is another one too, which counts first.
-    assert ran.status == 5
-    assert front.methods("GET", "blobs/sha256") == []
 
 
 def test_what_breaks_off_leaves_nothing(bare: Cli, front: Gateway, put: Put) -> None:
