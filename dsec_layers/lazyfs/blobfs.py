@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dsec_layers.lazyfs.device import LayerDevice
-from dsec_layers.lazyfs.fetch import Plain
+from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.linux import fuse
 from dsec_layers.linux.fuse import Attributes, Opcode, Request
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from dsec_layers.chunks.table import Chunk
-from dsec_layers.lazyfs.fetch import Fetcher, Plain
+from dsec_layers.lazyfs.fetch import Fetcher
+from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.lazyfs.layer import ServedLayer
 
 BLOCK_BYTES = 4096

@@ -13,19 +13,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.errors import CorruptError, DsecError, StoreError
 from dsec_layers.lazyfs.cache import ChunkCache
+from dsec_layers.lazyfs.flight import Flight, Plain, read_frames
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.readahead import ReadAhead
-from dsec_layers.lazyfs.stores import StoreChain
 
-Plain = bytes | memoryview
 _log = logging.getLogger(__name__)
 
 
@@ -43,21 +42,6 @@ class FetchLimits:
     gap_bytes: int = 32 << 10
 
 
-@dataclass(slots=True, eq=False)
-class _Flight:
-    layer: ServedLayer
-    index: int
-    chunk: Chunk
-    stores: StoreChain
-    wanted: bool
-    future: Future[Plain] = field(default_factory=Future)
-
-    @property
-    def key(self) -> tuple[tuple[str, ...], bytes]:
-        """Layers with the same stores share flights; others must not share their failures."""
-        return self.stores.urls, self.chunk.digest
-
-
 class Fetcher:
     """Gets chunks from memory, the cache on disk, or the stores. Safe for many threads."""
 
@@ -73,8 +57,9 @@ class Fetcher:
         lock = threading.Lock()
         self._state = threading.Condition(lock)
         self._all_ended = threading.Condition(lock)
-        self._flights: dict[tuple[tuple[str, ...], bytes], _Flight] = {}
-        self._waiting: OrderedDict[tuple[ServedLayer, int], _Flight] = OrderedDict()
+        self._none_waits = threading.Condition(lock)
+        self._flights: dict[tuple[tuple[str, ...], bytes], Flight] = {}
+        self._waiting: OrderedDict[tuple[ServedLayer, int], Flight] = OrderedDict()
         self._streams: WeakKeyDictionary[ServedLayer, ReadAhead] = WeakKeyDictionary()
         self._keeping = 0
         self._closed = False
@@ -112,6 +97,26 @@ class Fetcher:
             self._state.notify(len(futures))
         return futures
 
+    def fetch_ahead(self, layer: ServedLayer, indexes: Iterable[int]) -> bool:
+        """Fetch chunks of one pack that nobody asks for, by one request in this thread.
+
+        First it waits until nobody waits for a worker. What is here or on its way is left out.
+        False when nothing came of what was to come.
+        """
+        with self._state:
+            self._none_waits.wait_for(lambda: self._closed or not self._waiting)
+            if self._closed:
+                return True
+            found = (self._ahead(layer, index, layer.table[index]) for index in indexes)
+            run = [flight for flight in found if flight is not None]
+        if run:
+            self._fetch(run)
+        return not run or any(each.future.done() and not each.future.exception() for each in run)
+
+    def has(self, digest: bytes) -> bool:
+        """Whether a chunk is at hand, which may prove wrong when it is read."""
+        return self._memory.get(digest) is not None or self._cache.has(digest)
+
     def drain(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is being fetched or written to the cache, or for `timeout_s`."""
         with self._state:
@@ -122,6 +127,7 @@ class Fetcher:
         with self._state:
             self._closed = True
             self._state.notify_all()
+            self._none_waits.notify_all()
             self._all_ended.wait_for(lambda: not self._keeping)
 
     def close(self) -> None:
@@ -129,12 +135,13 @@ class Fetcher:
         with self._state:
             self._closed = True
             self._state.notify_all()
+            self._none_waits.notify_all()
         for worker in self._workers:
             worker.join()
         self._fail(list(self._waiting.values()), StoreError("the daemon is stopping"))
 
-    def _board(self, layer: ServedLayer, index: int, chunk: Chunk) -> _Flight:
-        flight = _Flight(layer, index, chunk, layer.stores, wanted=True)
+    def _board(self, layer: ServedLayer, index: int, chunk: Chunk) -> Flight:
+        flight = Flight(layer, index, chunk, layer.stores, wanted=True)
         under_way = self._flights.get(flight.key)
         if under_way is not None:
             under_way.wanted = True
@@ -155,7 +162,7 @@ class Fetcher:
                 _log.exception("fetching failed in an unforeseen way")
                 self._fail(run, StoreError(f"fetching failed: {error}"))
 
-    def _take(self) -> list[_Flight]:
+    def _take(self) -> list[Flight]:
         """Wait for the oldest flight, take it and its neighbours in pack order; [] at the end."""
         with self._state:
             while not self._waiting and not self._closed:
@@ -174,11 +181,13 @@ class Fetcher:
             window = streams.window(run[0].index)
             run += self._neighbours(run, 1, window, ahead=True)
             streams.ended(run[-1].index + 1, window)
+            if not self._waiting:
+                self._none_waits.notify_all()
             return run
 
     def _neighbours(
-        self, run: Sequence[_Flight], step: int, most_bytes: int, *, ahead: bool
-    ) -> Iterator[_Flight]:
+        self, run: Sequence[Flight], step: int, most_bytes: int, *, ahead: bool
+    ) -> Iterator[Flight]:
         """Take the flights after (or before) a run, as long as one request may carry them all.
 
         With `ahead` these are new flights that nobody waits for.
@@ -207,19 +216,16 @@ class Fetcher:
         gap = high.pack_offset - low.pack_offset - low.stored_length
         return low.pack == high.pack and 0 <= gap <= self._limits.gap_bytes
 
-    def _ahead(self, layer: ServedLayer, index: int, chunk: Chunk) -> _Flight | None:
-        flight = _Flight(layer, index, chunk, layer.stores, wanted=False)
-        if flight.key in self._flights or self._has(chunk.digest):
+    def _ahead(self, layer: ServedLayer, index: int, chunk: Chunk) -> Flight | None:
+        flight = Flight(layer, index, chunk, layer.stores, wanted=False)
+        if flight.key in self._flights or self.has(chunk.digest):
             return None
         self._flights[flight.key] = flight
         return flight
 
-    def _has(self, digest: bytes) -> bool:
-        return self._memory.get(digest) is not None or self._cache.has(digest)
-
-    def _fetch(self, run: list[_Flight]) -> None:
+    def _fetch(self, run: list[Flight]) -> None:
         try:
-            frames = self._frames(run)
+            frames = read_frames(run)
         except DsecError as error:
             if len(run) == 1 or isinstance(error, StoreError):
                 self._fail(run, error)
@@ -235,13 +241,13 @@ class Fetcher:
                 self._keeping -= 1
                 self._all_ended.notify_all()
 
-    def _keep(self, flights: Sequence[_Flight]) -> None:
+    def _keep(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             kept = self._cache.store(flight.chunk.digest, flight.future.result())
             flight.layer.counters.add(uncached_chunks=not kept)
             self._end(flight)
 
-    def _fetch_singly(self, run: list[_Flight]) -> None:
+    def _fetch_singly(self, run: list[Flight]) -> None:
         """One broken neighbour must not spoil the rest of a request."""
         for flight in run:
             with self._state:
@@ -251,19 +257,7 @@ class Fetcher:
             if wanted:
                 self._fetch([flight])
 
-    def _frames(self, run: Sequence[_Flight]) -> list[memoryview]:
-        first, last = run[0], run[-1]
-        start = first.chunk.pack_offset
-        end = last.chunk.pack_offset + last.chunk.stored_length
-        pack = first.layer.packs[first.chunk.pack]
-        data = memoryview(first.stores.read(pack, start, end - start))
-        starts = [flight.chunk.pack_offset - start for flight in run]
-        return [
-            data[at : at + flight.chunk.stored_length]
-            for at, flight in zip(starts, run, strict=True)
-        ]
-
-    def _arrive(self, flight: _Flight, frame: memoryview) -> bool:
+    def _arrive(self, flight: Flight, frame: memoryview) -> bool:
         chunk = flight.chunk
         try:
             plain = decode_chunk(frame, chunk.length, chunk.digest)
@@ -275,7 +269,7 @@ class Fetcher:
         flight.future.set_result(plain)
         return True
 
-    def _fail(self, flights: Sequence[_Flight], error: DsecError) -> None:
+    def _fail(self, flights: Sequence[Flight], error: DsecError) -> None:
         for flight in flights:
             self._end(flight)
             if not flight.future.done():
@@ -287,11 +281,11 @@ class Fetcher:
                 )
                 flight.future.set_exception(error)
 
-    def _end(self, flight: _Flight) -> None:
+    def _end(self, flight: Flight) -> None:
         with self._state:
             self._remove(flight)
 
-    def _remove(self, flight: _Flight) -> None:
+    def _remove(self, flight: Flight) -> None:
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]
         if not self._flights:

@@ -9,7 +9,8 @@ import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
 from dsec_layers.lazyfs.device import LayerDevice
-from dsec_layers.lazyfs.fetch import FetchLimits, Plain
+from dsec_layers.lazyfs.fetch import FetchLimits
+from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.model.manifest import Descriptor
 from tests.support.faulty_store import FaultyStore, Gate
 from tests.support.lazy import BLOCK, SMALL, Rig, counted, device_bytes, read
