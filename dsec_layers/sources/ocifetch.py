@@ -45,6 +45,10 @@ class Fetch(Protocol):
         """Its digest."""
         ...
 
+    def stop(self) -> None:
+        """Nothing more is wanted: threads that wait get an error."""
+        ...
+
     def document(self, digest: str) -> bytes:
         """A manifest or index by digest."""
         ...
@@ -90,6 +94,7 @@ class FetchedFiles:
     def close(self) -> None:
         """Nothing more is read; what is under way ends."""
         self._stopped = True
+        self._fetch.stop()
         self._pool.shutdown(cancel_futures=True)
 
     def has(self, name: str) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.tars import archive, member
+
 _CONFIG = """\
 version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}
@@ -86,3 +88,15 @@ def _await(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"no answer on port {port}: {log.read_text()}")
+
+
+def trust(home: Path, *addresses: str, more: str = "") -> None:
+    """Let a home speak plain HTTP to these registries."""
+    home.mkdir(exist_ok=True)
+    sections = [f'[registry."{address}"]\nplain_http = true\n' for address in addresses]
+    (home / "registries.toml").write_text("".join(sections) + more)
+
+
+def layers(count: int = 3) -> list[bytes]:
+    """Small layers of an image, with a file each."""
+    return [archive([member(f"f{number}", data=b"%d" % number * 3000)]) for number in range(count)]

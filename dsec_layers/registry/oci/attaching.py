@@ -91,7 +91,6 @@ class Attached:
             self._try_to_change(subject, referrer, present=present)
 
     def _try_to_change(self, subject: Descriptor, referrer: Descriptor, *, present: bool) -> None:
-        patience = self._place.client.patience
         for number in range(_ATTEMPTS):
             known = {each.digest: each for each in self._by_tag(subject)}
             if (referrer.digest in known) is present:
@@ -103,7 +102,7 @@ class Attached:
             data = canonical.encode(index)
             self._place.put_manifest(referrers_tag(subject.digest), data, OCI_INDEX)
             if number:  # somebody else writes too: let them not meet again
-                patience.wait(patience.pause_s(0))
+                self._place.client.pause(0)
         raise ConflictError(
             f"others keep changing what is attached to {subject.digest}", hint="try again later"
         )

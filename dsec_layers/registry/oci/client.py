@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-import time
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,13 +40,14 @@ _EXPIRED: Final = (400, 401, 403, 410)
 class Patience:
     """How often a request is sent, and how long is waited between: about `first_s`, then twice...
 
-    What the registry asks for with Retry-After is obeyed when it is no more than `most_s`.
+    What the registry asks for with Retry-After is obeyed when it is no more than `most_s`. `wait`
+    takes the place of waiting.
     """
 
     attempts: int = 6
     first_s: float = 0.25
     most_s: float = 60.0
-    wait: Callable[[float], None] = time.sleep
+    wait: Callable[[float], object] | None = None
 
     def pause_s(self, number: int, asked_s: float | None = None) -> float:
         """The wait after the attempt `number`, scattered, never shorter than asked for."""
@@ -84,6 +85,7 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.patience = patience
+        self._stopped = threading.Event()
         self._registry = Registry(
             hostname=endpoint.address, insecure=endpoint.plain_http, tls_verify=endpoint.verify
         )
@@ -97,6 +99,17 @@ class Client:
     def close(self) -> None:
         """Close the connections. The client stays usable."""
         self._registry.session.close()
+
+    def stop(self) -> None:
+        """Let no thread wait any more before it tries again: it gets StoreError instead."""
+        self._stopped.set()
+
+    def pause(self, number: int, asked_s: float | None = None) -> None:
+        """Wait after the attempt `number`. Raises StoreError when the client has been stopped."""
+        wait = self.patience.wait or self._stopped.wait
+        wait(self.patience.pause_s(number, asked_s))
+        if self._stopped.is_set():
+            raise StoreError(f"the transfer with {self.endpoint.host} was stopped")
 
     @contextlib.contextmanager
     def answer(
@@ -149,7 +162,7 @@ class Client:
             if asked_s is not None and asked_s > self.patience.most_s:
                 raise StoreError(f"{reason}; it asks to wait {asked_s:.0f} s") from reason
             if number + 1 < attempts:
-                self.patience.wait(self.patience.pause_s(number, asked_s))
+                self.pause(number, asked_s)
         raise reason
 
     def _may_pass(self, call: _Call, response: requests.Response) -> bool:

@@ -31,6 +31,10 @@ class RemoteImage:
         self.digest = str(Digest.sha256(manifest))
         self._place = place
 
+    def stop(self) -> None:
+        """Threads that would wait for the registry get StoreError."""
+        self._place.client.stop()
+
     def document(self, digest: str) -> bytes:
         """A manifest of an index, checked. Raises NotFoundError, CorruptError or StoreError."""
         return self._place.document(digest)[0]

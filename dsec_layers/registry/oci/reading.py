@@ -91,7 +91,7 @@ class RepositoryReader:
                     raise StoreError(
                         f"{self.client.endpoint.host} keeps breaking off {blob.digest}: {error}"
                     ) from error
-                self.client.patience.wait(self.client.patience.pause_s(breaks))
+                self.client.pause(breaks)
 
     def document(self, name: str) -> tuple[bytes, str]:
         """A manifest or index by tag or digest: its bytes, checked, and its media type.

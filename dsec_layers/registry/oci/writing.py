@@ -68,7 +68,6 @@ class RepositoryWriter(RepositoryReader):
 
         Raises StoreError, also when the repository lacks what it names.
         """
-        patience = self.client.patience
         for number in range(_LOOKS - 1):
             try:
                 self._put_manifest(name, data, media_type)
@@ -78,7 +77,7 @@ class RepositoryWriter(RepositoryReader):
                     raise
             else:
                 return
-            patience.wait(patience.pause_s(number))
+            self.client.pause(number)
         self._put_manifest(name, data, media_type)
 
     def _put_manifest(self, name: str, data: bytes, media_type: str) -> None:
@@ -172,8 +171,8 @@ class _Upload:
         """Send a part; after a failure only what the registry has not taken of it."""
         end = position + len(part)
         start = position
-        patience = self._client.patience
-        for number in range(patience.attempts):
+        attempts = self._client.patience.attempts
+        for number in range(attempts):
             headers = {"Content-Range": f"{start}-{end - 1}", "Content-Type": _OCTETS}
             try:
                 body = part[start - position :]
@@ -181,9 +180,9 @@ class _Upload:
             except NotFoundError:
                 raise
             except StoreError as error:
-                if number + 1 == patience.attempts:
+                if number + 1 == attempts:
                     raise
-                patience.wait(patience.pause_s(number))
+                self._client.pause(number)
                 start = self._taken(error)
             else:
                 return

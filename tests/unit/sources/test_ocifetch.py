@@ -26,11 +26,14 @@ class Fake:
         self.media_type = str(top["mediaType"])
         self.manifest = self.file(self.digest)
         self.streamed: list[str] = []
-        self.most_waiting = 0
+        self.stopped = False
         self._lock = threading.Lock()
 
     def file(self, digest: str) -> bytes:
         return self.files[f"blobs/sha256/{digest.removeprefix('sha256:')}"]
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def document(self, digest: str) -> bytes:
         return self.file(digest)
@@ -83,6 +86,7 @@ def test_only_a_few_layers_are_ahead(tmp_path: Path) -> None:
         files.open(f"blobs/sha256/{digest.removeprefix('sha256:')}").close()
         assert len(fake.streamed) <= number + 1 + AHEAD
     files.close()
+    assert fake.stopped
     assert list(tmp_path.iterdir()) == []
 
 

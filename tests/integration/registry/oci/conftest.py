@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from dsec_layers.registry.oci.store import OciStore
 from tests.support import gateway, oci_registry
 from tests.support.gateway import Gateway
 from tests.support.oci_registry import Registry
+from tests.support.ocis import Image
 
 Open = Callable[..., OciStore]
+Put = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +61,17 @@ def open_oci(prefix: str, waits: list[float]) -> Iterator[Open]:
     yield open_
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def put(registry: Registry, prefix: str, tmp_path: Path) -> Put:
+    """Puts an image into the registry with skopeo; returns its name without the registry."""
+
+    def put_(image: Image, name: str = "image:1", *options: str) -> str:
+        folder = image.write(tmp_path / "layout")
+        target = f"docker://{registry.address}/{prefix}/{name}"
+        copy = ["skopeo", "copy", "-q", "--dest-tls-verify=false", *options]
+        subprocess.run([*copy, f"oci:{folder}", target], check=True)
+        return f"{prefix}/{name}"
+
+    return put_

@@ -12,44 +12,18 @@ import pytest
 import zstandard
 
 from dsec_layers.errors import InvalidInputError, NotFoundError, StoreError
+from tests.integration.registry.oci.conftest import Put
 from tests.support import oci_registry
 from tests.support.cli import BASE, Cli, bare, base_store, cli
 from tests.support.gateway import Fault, Gateway, always, once
-from tests.support.oci_registry import Registry
+from tests.support.oci_registry import Registry, layers, trust
 from tests.support.ocis import LAYER, Image
-from tests.support.tars import archive, member
 
 __all__ = ["bare", "base_store", "cli"]
 
 pytestmark = [pytest.mark.peers("docker-registry", "skopeo"), pytest.mark.root]
 
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
-Put = Callable[..., str]
-
-
-def layers(count: int = 3) -> list[bytes]:
-    return [archive([member(f"f{number}", data=b"%d" % number * 3000)]) for number in range(count)]
-
-
-def trust(home: Path, *addresses: str, more: str = "") -> None:
-    """Let a home speak plain HTTP to these registries."""
-    home.mkdir(exist_ok=True)
-    sections = [f'[registry."{address}"]\nplain_http = true\n' for address in addresses]
-    (home / "registries.toml").write_text("".join(sections) + more)
-
-
-@pytest.fixture
-def put(registry: Registry, prefix: str, tmp_path: Path) -> Put:
-    """Puts an image into the registry with skopeo; returns its name without the registry."""
-
-    def put_(image: Image, name: str = "image:1", *options: str) -> str:
-        folder = image.write(tmp_path / "layout")
-        target = f"docker://{registry.address}/{prefix}/{name}"
-        copy = ["skopeo", "copy", "-q", "--dest-tls-verify=false", *options]
-        subprocess.run([*copy, f"oci:{folder}", target], check=True)
-        return f"{prefix}/{name}"
-
-    return put_
 
 
 @pytest.mark.parametrize(
