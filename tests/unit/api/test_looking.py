@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.api import composing, contents, looking
+from dsec_layers.api import contents, looking
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import InvalidInputError, NotFoundError
-from dsec_layers.lazyfs.journal import Journal
-from dsec_layers.lazyfs.wish import Wish
-from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.reference import Reference
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.images import write
 from tests.support.packed import pack_files
