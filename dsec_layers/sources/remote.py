@@ -8,6 +8,7 @@ import http.client
 import posixpath
 import string
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,6 +104,9 @@ def fetch(
             if answer.length:  # what is left of the announced length
                 raise CorruptError(f"{url} was cut short: {answer.length} bytes are missing")
             modified = _seconds(answer.headers.get("Last-Modified"))
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        raise
     except (http.client.HTTPException, ValueError) as error:  # what a server says may be malformed
         raise OSError(f"{url}: {type(error).__name__}: {error}") from error
     if checksum is not None and hasher.hexdigest() != checksum.hex:

@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.oci,
     pytest.mark.peers("buildah"),
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # pip on a busy machine
 ]
 
 TOPICS = ("agents", "config", "run", "stages", "syntax", "variables")

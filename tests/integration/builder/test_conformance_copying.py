@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.oci,
     pytest.mark.peers("buildah"),
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # pip on a busy machine
 ]
 
 TOPICS = ("add", "copy", "ignore")
