@@ -49,7 +49,7 @@ def test_no_more_than_jobs_run_at_once() -> None:
         with lock:
             running -= 1
 
-    carry_out({number: () for number in range(12)}, perform, 3)
+    carry_out(dict.fromkeys(range(12), ()), perform, 3)
     assert most == 3
 
 
