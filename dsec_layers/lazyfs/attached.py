@@ -25,9 +25,10 @@ from dsec_layers.lazyfs.blobfs import File
 from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.fetch import Fetcher
+from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.loading import load_served_layer
 from dsec_layers.lazyfs.protocol import Counts
-from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
+from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
@@ -59,14 +60,12 @@ class AttachedLayers:
         run: Path,
         connection: str,
         fetcher: Fetcher,
-        stores: OpenStores,
-        retries: Retries,
+        lanes: Lanes,
     ) -> None:
         self._file = run / _FILE
         self._folder = run / "attached"
         self._fetcher = fetcher
-        self._stores = stores
-        self._retries = retries
+        self._lanes = lanes
         self._lock = threading.Lock()
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
@@ -148,7 +147,7 @@ class AttachedLayers:
         present = self.by_name(name.encode())
         if present is not None:
             return present.device
-        chain = StoreChain(urls, self._stores, Counters(), self._retries)
+        chain = StoreChain(urls, self._lanes, Counters())
         layer = load_served_layer(manifest, self._folder / name, chain)
         return LayerDevice(layer, self._fetcher)
 

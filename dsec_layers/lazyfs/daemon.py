@@ -20,10 +20,10 @@ from pathlib import Path
 
 from dsec_layers.errors import BusyError, DaemonError, DsecError
 from dsec_layers.lazyfs import holder
+from dsec_layers.lazyfs.lanes import OpenStore
 from dsec_layers.lazyfs.logs import log_to
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.lazyfs.service import Options, Service
-from dsec_layers.lazyfs.stores import OpenStore
 from dsec_layers.linux import detached, syscalls
 
 CACHE_LIMIT_VARIABLE = "DSEC_CACHE_BYTES"

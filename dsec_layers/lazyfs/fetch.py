@@ -1,45 +1,35 @@
 """Fetching chunks: each once however many wait for it, neighbours together, checked, kept.
 
-A chunk that is wanted and not at hand is a flight. A worker takes the oldest flight and with it
-the neighbours in the same pack that wait too, adds neighbours that nobody waits for yet
-(read-ahead), and gets them all in one range request. Whoever waits is served before the chunks are
-written to the cache; only then does a flight end, so nobody can miss both.
+A chunk that is wanted and not at hand is a flight. It waits in the lane of the first store that may
+have it; when its turn comes, neighbours in the same pack that wait too go with it, and neighbours
+that nobody waits for yet (read-ahead), all in one range request. A store that cannot give them is
+passed over for the next one. Whoever waits is served before the chunks are written to the cache;
+only then does a flight end, so nobody can miss both.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import Chunk
-from dsec_layers.errors import CorruptError, DsecError, StoreError
+from dsec_layers.errors import CorruptError, DsecError, NotFoundError, StoreError
 from dsec_layers.lazyfs.cache import ChunkCache
-from dsec_layers.lazyfs.flight import Flight, Plain, read_frames
+from dsec_layers.lazyfs.flight import Flight, Plain, frames, span
+from dsec_layers.lazyfs.gathering import FetchLimits, Gatherer
+from dsec_layers.lazyfs.job import Job
+from dsec_layers.lazyfs.lane import Lane
+from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
-from dsec_layers.lazyfs.readahead import ReadAhead
+from dsec_layers.lazyfs.stores import checked_length
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
-    """`most_bytes` bounds the plain bytes of one range request, `least_bytes` is worth one.
-
-    At 5 ms a request and 100 MB/s, half a megabyte costs as much as one more request. `gap_bytes`
-    of a pack that nobody wants are read over rather than asked around.
-    """
-
-    workers: int = 24
-    least_bytes: int = 512 << 10
-    most_bytes: int = 4 << 20
-    gap_bytes: int = 32 << 10
 
 
 class Fetcher:
@@ -49,26 +39,18 @@ class Fetcher:
         self,
         cache: ChunkCache,
         memory: MemoryChunks,
-        limits: FetchLimits = FetchLimits(),
+        lanes: Lanes,
+        limits: FetchLimits | None = None,
     ) -> None:
         self._cache = cache
         self._memory = memory
-        self._limits = limits
-        lock = threading.Lock()
-        self._state = threading.Condition(lock)
-        self._all_ended = threading.Condition(lock)
-        self._none_waits = threading.Condition(lock)
+        self._lanes = lanes
+        self._lock = lanes.lock
+        self._all_ended = threading.Condition(lanes.lock)
         self._flights: dict[tuple[tuple[str, ...], bytes], Flight] = {}
-        self._waiting: OrderedDict[tuple[ServedLayer, int], Flight] = OrderedDict()
-        self._streams: WeakKeyDictionary[ServedLayer, ReadAhead] = WeakKeyDictionary()
+        self._gatherer = Gatherer(limits or FetchLimits(), self._ahead)
         self._keeping = 0
         self._closed = False
-        self._workers = [
-            threading.Thread(target=self._work, name=f"fetch-{number}", daemon=True)
-            for number in range(limits.workers)
-        ]
-        for worker in self._workers:
-            worker.start()
 
     def at_hand(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
         """The chunk from memory or the cache; None when it must be fetched, corrupt entries too.
@@ -90,154 +72,160 @@ class Fetcher:
 
     def want(self, layer: ServedLayer, chunks: Iterable[tuple[int, Chunk]]) -> list[Future[Plain]]:
         """Futures of chunks by their number. Each ends with the checked bytes, or a DsecError."""
-        futures = []
-        with self._state:
-            for index, chunk in chunks:
-                futures.append(self._board(layer, index, chunk).future)
-            self._state.notify(len(futures))
-        return futures
+        with self._lock:
+            return [self._board(layer, index, chunk).future for index, chunk in chunks]
 
     def fetch_ahead(self, layer: ServedLayer, indexes: Iterable[int]) -> bool:
-        """Fetch chunks of one pack that nobody asks for, by one request in this thread.
+        """Fetch chunks of one pack that nobody asks for, by one request, and wait for them.
 
-        First it waits until nobody waits for a worker. What is here or on its way is left out.
-        False when nothing came of what was to come.
+        What somebody asks for goes before. What is here or on its way is left out. False when
+        nothing came of what was to come.
         """
-        with self._state:
-            self._none_waits.wait_for(lambda: self._closed or not self._waiting)
+        with self._lock:
             if self._closed:
                 return True
-            found = (self._ahead(layer, index, layer.table[index]) for index in indexes)
+            found = [self._ahead(layer, index, kept=True) for index in indexes]
             run = [flight for flight in found if flight is not None]
-        if run:
-            self._fetch(run)
-        return not run or any(each.future.done() and not each.future.exception() for each in run)
+            for flight in run:
+                flight.group = run
+            refused = [(flight, self._queue(flight)) for flight in run]
+        for flight, error in refused:
+            if error is not None:
+                self._fail([flight], error)
+        wait([flight.future for flight in run])
+        return not run or any(flight.future.exception() is None for flight in run)
 
     def has(self, digest: bytes) -> bool:
         """Whether a chunk is at hand, which may prove wrong when it is read."""
         return self._memory.get(digest) is not None or self._cache.has(digest)
 
+    def in_flight(self) -> Counter[ServedLayer]:
+        """How many chunks of each layer are on their way."""
+        with self._lock:
+            return Counter(flight.layer for flight in self._flights.values())
+
     def drain(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is being fetched or written to the cache, or for `timeout_s`."""
-        with self._state:
+        with self._lock:
             self._all_ended.wait_for(lambda: not self._flights, timeout_s)
 
     def halt(self) -> None:
         """Take no more flights, and see what has come into the cache. Who waits waits on."""
-        with self._state:
+        with self._lock:
             self._closed = True
-            self._state.notify_all()
-            self._none_waits.notify_all()
+            self._lanes.halt()
             self._all_ended.wait_for(lambda: not self._keeping)
 
     def close(self) -> None:
-        """End the workers after what they are doing; who still waits gets StoreError."""
-        with self._state:
+        """End the threads after what they are doing; who still waits gets StoreError."""
+        with self._lock:
             self._closed = True
-            self._state.notify_all()
-            self._none_waits.notify_all()
-        for worker in self._workers:
-            worker.join()
-        self._fail(list(self._waiting.values()), StoreError("the daemon is stopping"))
+        self._lanes.close()
+
+    def gather(self, first: Flight, lane: Lane) -> Job[bytes]:
+        """See Crew."""
+        run = self._gatherer.run(first, lane)
+        pack, (start, length) = first.pack, span(run)
+        return Job(
+            ask=lambda store: store.read(pack, start, length),
+            probe=lambda store: store.read(pack, start, 1),
+            length=length,
+            counters=first.stores.counters,
+            answered=partial(self._land, run),
+            failed=partial(self._unanswered, run, lane),
+        )
+
+    def passed_over(self, flights: Sequence[Flight], error: DsecError) -> None:
+        """See Crew: on to the next store, and what nobody waits for is forgotten."""
+        failed = []
+        with self._lock:
+            for flight in flights:
+                if not flight.kept:
+                    self._remove(flight)
+                    continue
+                flight.search.in_vain(error)
+                flight.place += 1
+                if (final := self._queue(flight)) is not None:
+                    failed.append((flight, final))
+        for flight, final in failed:
+            self._fail([flight], final)
 
     def _board(self, layer: ServedLayer, index: int, chunk: Chunk) -> Flight:
-        flight = Flight(layer, index, chunk, layer.stores, wanted=True)
+        flight = Flight(self, layer, index, chunk, layer.stores, wanted=True, kept=True)
         under_way = self._flights.get(flight.key)
         if under_way is not None:
-            under_way.wanted = True
+            under_way.wanted = under_way.kept = True
+            if under_way.lane is not None:
+                under_way.lane.queue.hurry(under_way.layer, under_way.seat(under_way.index))
             return under_way
         # Looked up again, now that no flight of it can end unseen.
         plain = self.at_hand(layer, chunk, keep=True)
         if plain is not None:
             flight.future.set_result(plain)
+        elif (refused := self._queue(flight)) is not None:
+            flight.future.set_exception(refused)
         else:
-            self._flights[flight.key] = self._waiting[layer, index] = flight
+            self._flights[flight.key] = flight
         return flight
 
-    def _work(self) -> None:
-        while run := self._take():
-            try:
-                self._fetch(run)
-            except Exception as error:  # whatever it is, somebody waits for an answer
-                _log.exception("fetching failed in an unforeseen way")
-                self._fail(run, StoreError(f"fetching failed: {error}"))
-
-    def _take(self) -> list[Flight]:
-        """Wait for the oldest flight, take it and its neighbours in pack order; [] at the end."""
-        with self._state:
-            while not self._waiting and not self._closed:
-                self._state.wait()
-            if self._closed:
-                return []
-            _, first = self._waiting.popitem(last=False)
-            layer = first.layer
-            run = [first]
-            before = list(self._neighbours(run, -1, self._limits.most_bytes, ahead=False))
-            run = [*reversed(before), first]
-            run += self._neighbours(run, 1, self._limits.most_bytes, ahead=False)
-            streams = self._streams.setdefault(
-                layer, ReadAhead(self._limits.least_bytes, self._limits.most_bytes)
-            )
-            window = streams.window(run[0].index)
-            run += self._neighbours(run, 1, window, ahead=True)
-            streams.ended(run[-1].index + 1, window)
-            if not self._waiting:
-                self._none_waits.notify_all()
-            return run
-
-    def _neighbours(
-        self, run: Sequence[Flight], step: int, most_bytes: int, *, ahead: bool
-    ) -> Iterator[Flight]:
-        """Take the flights after (or before) a run, as long as one request may carry them all.
-
-        With `ahead` these are new flights that nobody waits for.
-        """
-        last = run[-1 if step > 0 else 0]
-        layer, table = last.layer, last.layer.table
-        held = sum(flight.chunk.length for flight in run)
-        index, chunk = last.index + step, last.chunk
-        while 0 <= index < len(table):
-            following = table[index]
-            held += following.length
-            if held > most_bytes or not self._adjoin(chunk, following, step):
-                return
-            flight = (
-                self._ahead(layer, index, following)
-                if ahead
-                else self._waiting.pop((layer, index), None)
-            )
-            if flight is None:
-                return
-            yield flight
-            index, chunk = index + step, following
-
-    def _adjoin(self, chunk: Chunk, following: Chunk, step: int) -> bool:
-        low, high = (chunk, following) if step > 0 else (following, chunk)
-        gap = high.pack_offset - low.pack_offset - low.stored_length
-        return low.pack == high.pack and 0 <= gap <= self._limits.gap_bytes
-
-    def _ahead(self, layer: ServedLayer, index: int, chunk: Chunk) -> Flight | None:
-        flight = Flight(layer, index, chunk, layer.stores, wanted=False)
+    def _ahead(self, layer: ServedLayer, index: int, *, kept: bool = False) -> Flight | None:
+        chunk = layer.table[index]
+        flight = Flight(self, layer, index, chunk, layer.stores, wanted=False, kept=kept)
         if flight.key in self._flights or self.has(chunk.digest):
             return None
         self._flights[flight.key] = flight
         return flight
 
-    def _fetch(self, run: list[Flight]) -> None:
-        try:
-            frames = read_frames(run)
-        except DsecError as error:
-            if len(run) == 1 or isinstance(error, StoreError):
-                self._fail(run, error)
-            else:
-                self._fetch_singly(run)
+    def _queue(self, flight: Flight) -> DsecError | None:
+        """Let it wait for the next store that may have it; why that is impossible, if it is."""
+        urls, pack = flight.stores.urls, flight.pack.digest
+        while flight.place < len(urls):
+            lane = self._lanes.lane(urls[flight.place])
+            if flight.place == len(urls) - 1 or not lane.lacks(pack):
+                flight.lane = lane
+                seat = flight.seat(flight.index)
+                refused = lane.push(flight.layer, seat, flight, urgent=flight.wanted)
+                if refused is None:
+                    return None
+                flight.lane = None
+                flight.search.in_vain(refused)
+            flight.place += 1
+        return flight.search.error()
+
+    def _unanswered(self, run: list[Flight], lane: Lane, error: DsecError) -> None:
+        if isinstance(error, NotFoundError):
+            with self._lock:
+                lane.note_absent(run[0].pack.digest)
+        if isinstance(error, NotFoundError | StoreError):
+            self.passed_over(run, error)
+        else:
+            self._spoilt(run, error)
+
+    def _spoilt(self, run: list[Flight], error: DsecError) -> None:
+        """One broken neighbour must not spoil the rest of a request."""
+        if len(run) == 1:
+            self._fail(run, error)
             return
-        with self._state:
+        with self._lock:
+            for flight in run:
+                flight.alone = True
+                flight.place -= 1
+        self.passed_over(run, error)
+
+    def _land(self, run: list[Flight], data: bytes) -> None:
+        first = run[0]
+        try:
+            checked_length(data, span(run)[1], first.pack, first.stores.counters)
+        except CorruptError as error:
+            self._spoilt(run, error)
+            return
+        with self._lock:
             self._keeping += 1
         try:
-            self._keep([pair[0] for pair in zip(run, frames, strict=True) if self._arrive(*pair)])
+            pairs = zip(run, frames(run, data), strict=True)
+            self._keep([flight for flight, frame in pairs if self._arrive(flight, frame)])
         finally:
-            with self._state:
+            with self._lock:
                 self._keeping -= 1
                 self._all_ended.notify_all()
 
@@ -246,16 +234,6 @@ class Fetcher:
             kept = self._cache.store(flight.chunk.digest, flight.future.result())
             flight.layer.counters.add(uncached_chunks=not kept)
             self._end(flight)
-
-    def _fetch_singly(self, run: list[Flight]) -> None:
-        """One broken neighbour must not spoil the rest of a request."""
-        for flight in run:
-            with self._state:
-                wanted = flight.wanted
-                if not wanted:
-                    self._remove(flight)
-            if wanted:
-                self._fetch([flight])
 
     def _arrive(self, flight: Flight, frame: memoryview) -> bool:
         chunk = flight.chunk
@@ -282,7 +260,7 @@ class Fetcher:
                 flight.future.set_exception(error)
 
     def _end(self, flight: Flight) -> None:
-        with self._state:
+        with self._lock:
             self._remove(flight)
 
     def _remove(self, flight: Flight) -> None:

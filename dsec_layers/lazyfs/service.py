@@ -18,10 +18,12 @@ from dsec_layers.lazyfs.attached import AttachedLayers
 from dsec_layers.lazyfs.blobfs import BlobFs, File
 from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
 from dsec_layers.lazyfs.control import ControlSocket
-from dsec_layers.lazyfs.fetch import Fetcher, FetchLimits
+from dsec_layers.lazyfs.fetch import Fetcher
+from dsec_layers.lazyfs.gathering import FetchLimits
+from dsec_layers.lazyfs.lane import LaneLimits
+from dsec_layers.lazyfs.lanes import Lanes, OpenStore
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.paths import Paths
-from dsec_layers.lazyfs.stores import OpenStore, OpenStores, Retries
 from dsec_layers.linux import fuse, mount
 from dsec_layers.model.digest import Digest
 
@@ -38,7 +40,7 @@ class Options:
     fuse_threads: int = 6
     read_ahead_kib: int = 8192
     fetch: FetchLimits = field(default_factory=FetchLimits)
-    retries: Retries = field(default_factory=Retries)
+    store: LaneLimits = field(default_factory=LaneLimits)
 
 
 class Service:
@@ -57,9 +59,9 @@ class Service:
         limit = options.cache_limit_bytes or default_limit_bytes(paths.home)
         self._cache = ChunkCache(paths.chunks, limit)
         self._memory = MemoryChunks(options.memory_limit_bytes)
-        self._fetcher = Fetcher(self._cache, self._memory, options.fetch)
-        stores = OpenStores(open_store)
-        self._layers = AttachedLayers(paths.run, connection, self._fetcher, stores, options.retries)
+        self._lanes = Lanes(open_store, options.store)
+        self._fetcher = Fetcher(self._cache, self._memory, self._lanes, options.fetch)
+        self._layers = AttachedLayers(paths.run, connection, self._fetcher, self._lanes)
         self._control = ControlSocket(paths.run, self._answer, self._sent)
 
     def start(self) -> None:

@@ -7,22 +7,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dsec_layers.lazyfs.breaker import BreakerLimits
 from dsec_layers.lazyfs.cache import ChunkCache
 from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.device import LayerDevice
-from dsec_layers.lazyfs.fetch import Fetcher, FetchLimits
+from dsec_layers.lazyfs.fetch import Fetcher
+from dsec_layers.lazyfs.gathering import FetchLimits
+from dsec_layers.lazyfs.lane import LaneLimits
+from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.loading import load_served_layer
 from dsec_layers.lazyfs.memory import MemoryChunks
-from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
+from dsec_layers.lazyfs.retries import Retries
+from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model.blobs import BlobReader
 from tests.support.devices import put_device
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 
 BLOCK = 4096
-NO_WAIT = Retries(attempts=3, first_s=0, most_s=0)
+NO_WAIT = LaneLimits(
+    threads=4,
+    retries=Retries(attempts=3, first_s=0, most_s=0),
+    breaker=BreakerLimits(failures=1000),
+)
 # Chunks of tests are small; no read-ahead unless a test is about it.
-SMALL = FetchLimits(workers=4, least_bytes=0, most_bytes=16 * BLOCK, gap_bytes=0)
+SMALL = FetchLimits(least_bytes=0, most_bytes=16 * BLOCK, gap_bytes=0)
 
 
 def device_bytes(blocks: int, seed: int = 0) -> bytes:
@@ -37,6 +46,7 @@ class Rig:
 
     folder: Path
     limits: FetchLimits = SMALL
+    lanes: LaneLimits = NO_WAIT
     memory_bytes: int = 1 << 20
     cache_bytes: int = 1 << 30
     blobs: MemoryStore = field(default_factory=MemoryStore)
@@ -46,8 +56,9 @@ class Rig:
         self.stores: dict[str, BlobReader] = {"store:1": self.store}
         self.cache = ChunkCache(self.folder / "chunks", self.cache_bytes, touch_after_s=0)
         self.memory = MemoryChunks(self.memory_bytes)
-        self.fetcher = Fetcher(self.cache, self.memory, self.limits)
-        self._open = OpenStores(lambda url: self.stores[url])
+        opened = Lanes(lambda url: self.stores[url], self.lanes)
+        self.opened = opened
+        self.fetcher = Fetcher(self.cache, self.memory, opened, self.limits)
 
     def device(
         self,
@@ -59,10 +70,10 @@ class Rig:
     ) -> LayerDevice:
         """Put a layer whose device is `data`, in chunks of `lengths`, and open it."""
         manifest = put_device(self.blobs, data, lengths, chunks_per_pack=chunks_per_pack)
-        chain = StoreChain(urls, self._open, Counters(), NO_WAIT)
+        chain = StoreChain(urls, self.opened, Counters())
         layer = load_served_layer(manifest, self.folder / "kept", chain)
         self.store.requests.clear()
-        layer.stores = StoreChain(urls, self._open, Counters(), NO_WAIT)
+        layer.stores = StoreChain(urls, self.opened, Counters())
         return LayerDevice(layer, self.fetcher)
 
 

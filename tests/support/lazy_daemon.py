@@ -14,11 +14,14 @@ from pathlib import Path
 
 from dsec_layers.errors import StoreError
 from dsec_layers.lazyfs.daemon import main
+from dsec_layers.lazyfs.lane import LaneLimits
+from dsec_layers.lazyfs.retries import Retries
 from dsec_layers.lazyfs.service import Options
-from dsec_layers.lazyfs.stores import Retries
 from dsec_layers.model.blobs import BlobReader
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.registry.urls import open_store
+
+LIMITS = LaneLimits(retries=Retries(attempts=3, first_s=0.01))
 
 
 @dataclass
@@ -96,4 +99,4 @@ def _open(url: str) -> BlobReader:
 
 
 if __name__ == "__main__":
-    main(_open, options=Options(retries=Retries(attempts=3, first_s=0.01)))
+    main(_open, options=Options(store=LIMITS))

@@ -9,14 +9,14 @@ import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
 from dsec_layers.lazyfs.device import LayerDevice
-from dsec_layers.lazyfs.fetch import FetchLimits
 from dsec_layers.lazyfs.flight import Plain
+from dsec_layers.lazyfs.gathering import FetchLimits
 from dsec_layers.model.manifest import Descriptor
 from tests.support.faulty_store import FaultyStore, Gate
-from tests.support.lazy import BLOCK, SMALL, Rig, counted, device_bytes, read
+from tests.support.lazy import BLOCK, NO_WAIT, SMALL, Rig, counted, device_bytes, read
 
 MakeRig = Callable[..., Rig]
-ONE_WORKER = replace(SMALL, workers=1)
+ONE_THREAD = replace(NO_WAIT, threads=1)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_neighbours_come_in_one_request(make_rig: MakeRig) -> None:
 
 
 def test_a_request_is_bounded(make_rig: MakeRig) -> None:
-    rig = make_rig(limits=replace(ONE_WORKER, most_bytes=3 * BLOCK))
+    rig = make_rig(lanes=ONE_THREAD, limits=replace(SMALL, most_bytes=3 * BLOCK))
     data = device_bytes(8)
     device = rig.device(data, [BLOCK] * 8)
     assert read(device, 0, 8 * BLOCK) == data
@@ -100,7 +100,7 @@ def test_a_request_is_bounded(make_rig: MakeRig) -> None:
 
 
 def test_packs_are_separate_requests(make_rig: MakeRig) -> None:
-    rig, data = make_rig(limits=ONE_WORKER), device_bytes(8)
+    rig, data = make_rig(lanes=ONE_THREAD), device_bytes(8)
     device = rig.device(data, [BLOCK] * 8, chunks_per_pack=4)
     assert read(device, 0, 8 * BLOCK) == data
     assert len({digest for digest, _, _ in rig.store.requests}) == 2
@@ -108,7 +108,7 @@ def test_packs_are_separate_requests(make_rig: MakeRig) -> None:
 
 
 def test_waiting_neighbours_on_both_sides_are_taken_along(make_rig: MakeRig) -> None:
-    rig, data = make_rig(limits=ONE_WORKER), device_bytes(8)
+    rig, data = make_rig(lanes=ONE_THREAD), device_bytes(8)
     device = rig.device(data, [BLOCK] * 8)
     rig.store.fault = gate = Gate()
     blocker = start(device, 7 * BLOCK, BLOCK)
@@ -122,7 +122,10 @@ def test_waiting_neighbours_on_both_sides_are_taken_along(make_rig: MakeRig) -> 
 
 
 def test_a_small_gap_is_read_over(make_rig: MakeRig) -> None:
-    rig, data = make_rig(limits=replace(ONE_WORKER, gap_bytes=2 * BLOCK)), device_bytes(6)
+    rig, data = (
+        make_rig(lanes=ONE_THREAD, limits=replace(SMALL, gap_bytes=2 * BLOCK)),
+        device_bytes(6),
+    )
     device = rig.device(data, [BLOCK] * 6)
     table, chunks = device.layer.table, list(device.layer.table)
     # The same device over the same pack, without the chunks 2 and 3.
@@ -136,8 +139,8 @@ def test_a_small_gap_is_read_over(make_rig: MakeRig) -> None:
 
 
 def test_read_ahead_grows_along_a_stream(make_rig: MakeRig) -> None:
-    limits = FetchLimits(workers=1, least_bytes=2 * BLOCK, most_bytes=8 * BLOCK, gap_bytes=0)
-    rig, data = make_rig(limits=limits), device_bytes(32)
+    limits = FetchLimits(least_bytes=2 * BLOCK, most_bytes=8 * BLOCK, gap_bytes=0)
+    rig, data = make_rig(lanes=ONE_THREAD, limits=limits), device_bytes(32)
     device = rig.device(data, [BLOCK] * 32)
     for number in range(32):
         assert read(device, number * BLOCK, BLOCK) == data[number * BLOCK : (number + 1) * BLOCK]
@@ -148,8 +151,8 @@ def test_read_ahead_grows_along_a_stream(make_rig: MakeRig) -> None:
 
 
 def test_read_ahead_stops_at_what_is_there(make_rig: MakeRig) -> None:
-    limits = FetchLimits(workers=1, least_bytes=8 * BLOCK, most_bytes=8 * BLOCK, gap_bytes=0)
-    rig, data = make_rig(limits=limits), device_bytes(8)
+    limits = FetchLimits(least_bytes=8 * BLOCK, most_bytes=8 * BLOCK, gap_bytes=0)
+    rig, data = make_rig(lanes=ONE_THREAD, limits=limits), device_bytes(8)
     device = rig.device(data, [BLOCK] * 8)
     read(device, 4 * BLOCK, BLOCK)
     rig.fetcher.drain()
@@ -198,8 +201,8 @@ def test_a_store_that_falls_short_is_an_error(make_rig: MakeRig) -> None:
 
 
 def test_a_broken_end_of_a_pack_spoils_no_neighbours(make_rig: MakeRig) -> None:
-    limits = replace(ONE_WORKER, least_bytes=4 * BLOCK)
-    rig, data = make_rig(limits=limits), device_bytes(4)
+    limits = replace(SMALL, least_bytes=4 * BLOCK)
+    rig, data = make_rig(lanes=ONE_THREAD, limits=limits), device_bytes(4)
     device = rig.device(data, [BLOCK] * 4)
     end = device.layer.table[3].pack_offset
 
@@ -246,7 +249,7 @@ def test_a_store_that_keeps_failing_is_an_error_for_now(make_rig: MakeRig) -> No
 
 
 def test_an_unforeseen_failure_reaches_the_reader(make_rig: MakeRig) -> None:
-    rig = make_rig(limits=ONE_WORKER)
+    rig = make_rig(lanes=ONE_THREAD)
     device = rig.device(data := device_bytes(2), [BLOCK] * 2)
 
     def fault(blob: Descriptor, offset: int, length: int | None, found: bytes) -> bytes:
@@ -313,7 +316,7 @@ def test_a_cache_that_takes_nothing_serves_uncached(
 
 
 def test_closing_answers_who_waits(make_rig: MakeRig) -> None:
-    rig, data = make_rig(limits=ONE_WORKER), device_bytes(4)
+    rig, data = make_rig(lanes=ONE_THREAD), device_bytes(4)
     device = rig.device(data, [BLOCK] * 4)
     rig.store.fault = gate = Gate()
     served = start(device, 0, BLOCK)

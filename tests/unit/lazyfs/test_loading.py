@@ -11,9 +11,10 @@ import zstandard
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.lazyfs.counters import Counters
+from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.loading import KeptBlobs, decode_table, load_served_layer
-from dsec_layers.lazyfs.stores import OpenStores, StoreChain
+from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model.manifest import Descriptor, LayerManifest, Plain, decode_config
 from tests.support.devices import put_device, put_table
 from tests.support.faulty_store import FaultyStore
@@ -39,7 +40,7 @@ def blobs(store: FaultyStore) -> MemoryStore:
 
 
 def load(layer: Descriptor, folder: Path, store: FaultyStore) -> ServedLayer:
-    chain = StoreChain(["s:0"], OpenStores(lambda _: store), Counters(), NO_WAIT)
+    chain = StoreChain(["s:0"], Lanes(lambda _: store, NO_WAIT), Counters())
     return load_served_layer(layer, folder, chain)
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
 from dsec_layers.lazyfs.counters import Counters, total
+from dsec_layers.lazyfs.lanes import Lanes, OpenStore
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.protocol import Counts
 from dsec_layers.lazyfs.readahead import ReadAhead
-from dsec_layers.lazyfs.stores import OpenStores, Retries, StoreChain
+from dsec_layers.lazyfs.retries import Retries
+from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from tests.support.faulty_store import FaultyStore
 from tests.support.lazy import NO_WAIT
@@ -26,10 +30,24 @@ def store(*, holds: bool = True, error: Exception | None = None) -> FaultyStore:
     return FaultyStore(MemoryStore({BLOB.digest: DATA} if holds else {}), fault)
 
 
+LANES: list[Lanes] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    yield
+    while LANES:
+        LANES.pop().close()
+
+
+def lanes(open_store: OpenStore) -> Lanes:
+    LANES.append(Lanes(open_store, NO_WAIT))
+    return LANES[-1]
+
+
 def chain(*stores: FaultyStore) -> StoreChain:
     urls = [f"s:{number}" for number in range(len(stores))]
-    opened = OpenStores(lambda url: stores[int(url[2:])])
-    return StoreChain(urls, opened, Counters(), NO_WAIT)
+    return StoreChain(urls, lanes(lambda url: stores[int(url[2:])]), Counters())
 
 
 def test_ranges_and_wholes() -> None:
@@ -42,14 +60,19 @@ def test_ranges_and_wholes() -> None:
     assert stores.counters.counts().store_bytes == 10 + 7 + 4 + 10
 
 
-def test_only_missing_goes_on_to_the_next_store() -> None:
+def test_what_is_missing_or_cannot_be_asked_goes_on_to_the_next_store() -> None:
     last = store()
     assert chain(store(holds=False), last).read(BLOB) == DATA
-    for error in (StoreError("down"), CorruptError("wrong")):
-        last.requests.clear()
-        with pytest.raises(type(error)):
-            chain(store(error=error), last).read(BLOB)
-        assert last.requests == []
+    assert chain(store(error=StoreError("down")), last).read(BLOB) == DATA
+    last.requests.clear()
+    with pytest.raises(CorruptError):
+        chain(store(error=CorruptError("wrong")), last).read(BLOB)
+    assert last.requests == []
+
+
+def test_a_store_in_trouble_may_have_what_the_others_lack() -> None:
+    with pytest.raises(StoreError, match="down"):
+        chain(store(error=StoreError("down")), store(holds=False)).read(BLOB)
 
 
 def test_in_no_store() -> None:
@@ -66,8 +89,8 @@ def test_failures_are_retried_with_a_bound(error: Exception) -> None:
     stores = chain(failing)
     with pytest.raises(StoreError, match="keeps failing"):
         stores.read(BLOB)
-    assert len(failing.requests) == NO_WAIT.attempts
-    assert stores.counters.counts().retries == NO_WAIT.attempts - 1
+    assert len(failing.requests) == NO_WAIT.retries.attempts
+    assert stores.counters.counts().retries == NO_WAIT.retries.attempts - 1
 
 
 @pytest.mark.parametrize("error", [CorruptError("wrong"), NotFoundError("gone")])
@@ -86,7 +109,7 @@ def test_a_store_that_cannot_be_opened_is_tried_again() -> None:
             raise error
         return store()
 
-    stores = StoreChain(["s:0"], OpenStores(open_store), Counters(), NO_WAIT)
+    stores = StoreChain(["s:0"], lanes(open_store), Counters())
     assert stores.read(BLOB) == DATA
 
 
@@ -97,7 +120,7 @@ def test_a_store_is_opened_once() -> None:
         opened.append(url)
         return store()
 
-    stores = StoreChain(["s:0"], OpenStores(open_store), Counters(), NO_WAIT)
+    stores = StoreChain(["s:0"], lanes(open_store), Counters())
     more = stores.over(["s:0", "s:1"])
     for _ in range(2):
         assert stores.read(BLOB) == more.read(BLOB) == DATA
