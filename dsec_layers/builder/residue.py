@@ -54,7 +54,7 @@ def sweep(source: Source, rules: RuleSet, garbage: Collection[bytes] = ()) -> Sw
             needed.add(entry.parent)
             continue
         dropped.append(Dropped(entry.path, rule.name, entry.size))
-        if entry.opaque:
+        if entry.opaque and entry.parent not in emptied:
             kept.append(Entry(path=entry.path, kind=EntryKind.WHITEOUT))
             needed.add(entry.parent)
     tree = Tree.of(kept)
