@@ -29,6 +29,7 @@ from dsec_layers.errors import (
     NotFoundError,
     StoreError,
 )
+from dsec_layers.registry import patience
 
 _PROGRAM = "dsec-layers"
 _COMPLETE = "_DSEC_LAYERS_COMPLETE"  # set by the shell that asks for completions
@@ -175,6 +176,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     """Unwind once: a second signal must not break what undoes mounts and removes files."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda *_: None)
+    patience.give_up()
     raise _Interrupted(number)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +12,17 @@ T = TypeVar("T")
 # The seconds that the other side asked us to wait (0.0 when it named none), or None when an error
 # is final.
 Judge = Callable[[Exception], float | None]
+
+_ending = threading.Event()
+
+
+def give_up() -> None:
+    """This process is to end: who waits to ask again fails at once, and nobody asks twice."""
+    _ending.set()
+
+
+def _wait(seconds: float) -> None:
+    _ending.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class Patience:
     first_s: float = 0.2
     most_s: float = 10.0
     most_asked_s: float = 60.0
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = _wait
 
     def delays(self) -> Iterator[float]:
         """The waits between the attempts, each scattered by half, lest all come back at once."""
@@ -52,4 +63,4 @@ class Patience:
         if asked is None or delay is None:
             return False
         self.sleep(max(delay, min(asked, self.most_asked_s)))
-        return True
+        return not _ending.is_set()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from dsec_layers.registry import patience
 from dsec_layers.registry.patience import Patience
 
 
@@ -57,3 +61,23 @@ def test_what_a_server_asks_for_is_obeyed_within_bounds() -> None:
         patience.call(Flaky(1), lambda _, asked=asked: asked)  # type: ignore[misc]
         assert waits == [pytest.approx(expected, rel=0.5)]
         assert waits[0] <= 60
+
+
+def test_who_waits_when_the_process_is_to_end_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ending = threading.Event()
+    monkeypatch.setattr(patience, "_ending", ending)
+    flaky, asked = Flaky(100), threading.Event()
+
+    def judge(_: Exception) -> float:
+        asked.set()
+        return 60.0
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(Patience(most_asked_s=1e9).call, flaky, judge)
+        assert asked.wait(10)
+        patience.give_up()
+        with pytest.raises(OSError, match="line cut"):
+            waiting.result(30)
+    assert flaky.calls == 1
