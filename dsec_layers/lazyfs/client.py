@@ -66,14 +66,16 @@ class DaemonClient:
             return False
         return True
 
-    def attach(self, layer: Descriptor, stores: Sequence[str]) -> protocol.Attached:
-        """Serve a layer from the stores with these URLs.
+    def attach(
+        self, layer: Descriptor, stores: Sequence[str], start: protocol.Start | None = None
+    ) -> protocol.Attached:
+        """Serve a layer from the stores with these URLs, to `start` an environment or otherwise.
 
         They are asked in order; only a missing blob falls through to the next. Does nothing but put
         the stores first when it is attached already. Raises NotFoundError, CorruptError,
         StoreError.
         """
-        return self._ask(protocol.Attach(layer, tuple(stores)), protocol.Attached)
+        return self._ask(protocol.Attach(layer, tuple(stores), start), protocol.Attached)
 
     def detach(self, digest: Digest) -> bool:
         """Stop serving a layer; False when it was not attached. What is mounted on it gives EIO."""
@@ -94,6 +96,10 @@ class DaemonClient:
     def evict(self) -> None:
         """Drop every cached chunk (the kernel keeps its pages)."""
         self._ask(protocol.Evict(), protocol.Done)
+
+    def save_traces(self) -> None:
+        """Have what has been recorded of accesses written down."""
+        self._ask(protocol.SaveTraces(), protocol.Done)
 
     def stop(self, *, force: bool = False) -> bool:
         """End daemon, mount and holder. False when nothing ran.

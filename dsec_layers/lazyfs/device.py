@@ -55,7 +55,10 @@ class LayerDevice:
     def _collect(self, reading: _Reading) -> list[tuple[int, Chunk]]:
         """Fill in what is at hand; returns the rest."""
         table, missing, cached_bytes = self.layer.table, [], 0
-        for index in table.covering(reading.start, reading.end - reading.start):
+        wanted = table.covering(reading.start, reading.end - reading.start)
+        if recording := self.layer.recording:
+            recording.touch(wanted)
+        for index in wanted:
             chunk = table[index]
             whole = reading.start <= chunk.device_offset and chunk.device_end <= reading.end
             plain = self._fetcher.at_hand(self.layer, chunk, keep=not whole)

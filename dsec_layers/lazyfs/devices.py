@@ -11,6 +11,7 @@ from typing import Protocol
 from dsec_layers.errors import DaemonError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.lazyfs.protocol import Start
 from dsec_layers.model.digest import Digest
 
 _ATTEMPTS = 3
@@ -44,10 +45,14 @@ class Devices(Protocol):
 
 
 class DaemonDevices:
-    """Devices served by the daemon, which is started when it is needed."""
+    """Devices served by the daemon, which is started when it is needed.
 
-    def __init__(self, client: DaemonClient) -> None:
+    With `start` they are those of one environment, whose accesses are recorded and foreseen.
+    """
+
+    def __init__(self, client: DaemonClient, start: Start | None = None) -> None:
         self._client = client
+        self._start = start
 
     def attach(self, layer: MountLayer) -> Device:
         """See Devices. A daemon that is killed meanwhile is succeeded and asked again."""
@@ -57,7 +62,7 @@ class DaemonDevices:
         return self._attach(layer)
 
     def _attach(self, layer: MountLayer) -> Device:
-        attached = self._client.ensure().attach(layer.descriptor, layer.stores)
+        attached = self._client.ensure().attach(layer.descriptor, layer.stores, self._start)
         return Device(Path(attached.path), attached.size_bytes)
 
     def detach(self, digest: Digest) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.lazyfs.counters import Counters
+from dsec_layers.lazyfs.recording import Recording
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
@@ -13,12 +14,16 @@ from dsec_layers.model.manifest import Descriptor
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ServedLayer:
-    """`packs` are in the order in which the table counts them. Only `stores` is ever replaced."""
+    """`packs` are in the order in which the table counts them.
+
+    `stores` may be replaced; `recording` is while one goes on.
+    """
 
     digest: Digest
     table: ChunkTable
     packs: tuple[Descriptor, ...]
     stores: StoreChain
+    recording: Recording | None = None
 
     @property
     def counters(self) -> Counters:

@@ -1,6 +1,7 @@
 """What the lazy file system keeps below DSEC_HOME.
 
 cache/chunks/       plain chunks by digest (cache.py)
+traces/             what environments read first (traces.py)
 run/                mode 0700
     blobs/          the mount of blobfs: one file per attached layer, named by the hex of its digest
     daemon.sock     control socket         daemon.lock   held by the running daemon

@@ -19,11 +19,24 @@ MAX_LINE_BYTES = 1 << 20
 T = TypeVar("T")
 
 
+class Start(msgspec.Struct, frozen=True):
+    """Somebody mounts the layers of `environment`, a digest, and says so by each with one `id`.
+
+    What a trace says that it reads is fetched ahead, at most `prefetch_bytes` of it; None stands
+    for the daemon's own limit, and 0 for nothing.
+    """
+
+    id: str
+    environment: str
+    prefetch_bytes: int | None = None
+
+
 class Attach(msgspec.Struct, frozen=True, tag="attach", tag_field="op"):
     """Serve the layer with manifest `layer`; its blobs come from `stores` (URLs, best first)."""
 
     layer: Descriptor
     stores: tuple[str, ...]
+    start: Start | None = None
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach", tag_field="op"):
@@ -44,6 +57,10 @@ class Evict(msgspec.Struct, frozen=True, tag="evict", tag_field="op"):
     """Drop every cached chunk."""
 
 
+class SaveTraces(msgspec.Struct, frozen=True, tag="save-traces", tag_field="op"):
+    """Write down what has been recorded of accesses until now."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="op"):
     """End the daemon.
 
@@ -54,7 +71,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="op"):
     force: bool = False
 
 
-Request = Attach | Detach | GetStatus | GetStats | Evict | Stop
+Request = Attach | Detach | GetStatus | GetStats | Evict | SaveTraces | Stop
 
 
 class Attached(msgspec.Struct, frozen=True):

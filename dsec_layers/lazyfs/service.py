@@ -24,6 +24,9 @@ from dsec_layers.lazyfs.lane import LaneLimits
 from dsec_layers.lazyfs.lanes import Lanes, OpenStore
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.paths import Paths
+from dsec_layers.lazyfs.prefetch import Prefetcher
+from dsec_layers.lazyfs.traces import TraceFiles
+from dsec_layers.lazyfs.tracing import Tracing
 from dsec_layers.linux import fuse, mount
 from dsec_layers.model.digest import Digest
 
@@ -62,6 +65,10 @@ class Service:
         self._lanes = Lanes(open_store, options.store)
         self._fetcher = Fetcher(self._cache, self._memory, self._lanes, options.fetch)
         self._layers = AttachedLayers(paths.run, connection, self._fetcher, self._lanes)
+        traces = TraceFiles(paths.home)
+        self._tracing = Tracing(traces)
+        self._prefetcher = Prefetcher(self._fetcher, traces, limit)
+        self._ends_mounts = False
         self._control = ControlSocket(paths.run, self._answer, self._sent)
 
     def start(self) -> None:
@@ -70,6 +77,7 @@ class Service:
         durable.sweep(self._paths.run)
         threading.Thread(target=self._cache.scan, name="cache-scan", daemon=True).start()
         self._layers.restore()
+        self._tracing.start(file.device.layer for file in self._layers.listed())
         self._mount()
         blobfs = BlobFs(self._fd, self._layers, threads=self._options.fuse_threads)
         blobfs.start()
@@ -86,8 +94,12 @@ class Service:
         self.stop.set()
 
     def halt(self) -> None:
-        """Bring to the cache what has been fetched, before the process ends."""
+        """Bring to the disk what has been fetched and recorded, before the process ends."""
         self._fetcher.halt()
+        if self._ends_mounts:
+            self._tracing.finish()
+        else:
+            self._tracing.save()
 
     def _mount(self) -> None:
         """Mount the connection, or take over the mount that it has already.
@@ -111,9 +123,9 @@ class Service:
     def _answer(self, request: protocol.Request) -> msgspec.Struct:
         match request:
             case protocol.Attach():
-                return self._attached(self._layers.attach(request.layer, request.stores))
+                return self._attach(request)
             case protocol.Detach():
-                return protocol.Done(self._layers.detach(Digest.parse(request.digest)))
+                return self._detach(Digest.parse(request.digest))
             case protocol.GetStatus():
                 return self._status()
             case protocol.GetStats():
@@ -123,12 +135,29 @@ class Service:
                 self._cache.clear()
                 self._memory.clear()
                 return protocol.Done()
+            case protocol.SaveTraces():
+                self._tracing.save()
+                return protocol.Done()
             case protocol.Stop():
                 return self._may_stop(request)
 
     def _sent(self, request: protocol.Request) -> None:
         if isinstance(request, protocol.Stop):
+            self._ends_mounts = not request.handover
             self.stop.set()
+
+    def _attach(self, request: protocol.Attach) -> protocol.Attached:
+        file = self._layers.attach(request.layer, request.stores)
+        layer, start = file.device.layer, request.start
+        self._tracing.attached(layer, start.environment if start else "")
+        if start is not None:
+            self._prefetcher.attached(layer, start)
+        return self._attached(file)
+
+    def _detach(self, digest: Digest) -> protocol.Done:
+        self._prefetcher.detached(digest)
+        self._tracing.detached(digest)
+        return protocol.Done(self._layers.detach(digest))
 
     def _may_stop(self, request: protocol.Stop) -> protocol.Done:
         count = len(self._layers.listed())
