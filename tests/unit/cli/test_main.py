@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,6 +169,7 @@ def test_only_the_first_signal_interrupts(
             undone.append(number)
 
     monkeypatch.setattr("dsec_layers.api.catalog.listing", serve)
+    monkeypatch.setattr("dsec_layers.registry.patience._ending", threading.Event())
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         with pytest.raises(SystemExit) as ended:
