@@ -39,10 +39,7 @@ class InvalidInputError(DsecError):
 
 
 class NotFoundError(DsecError):
-    """A reference, layer, blob or mount does not exist.
-
-    Only this error lets a failover store try the next one.
-    """
+    """A reference, layer, blob or mount does not exist."""
 
     exit_code = 4
 

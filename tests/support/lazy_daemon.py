@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.errors import StoreError
+from dsec_layers.lazyfs.breaker import BreakerLimits
 from dsec_layers.lazyfs.daemon import main
 from dsec_layers.lazyfs.lane import LaneLimits
 from dsec_layers.lazyfs.retries import Retries
@@ -21,7 +22,10 @@ from dsec_layers.model.blobs import BlobReader
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.registry.urls import open_store
 
-LIMITS = LaneLimits(retries=Retries(attempts=3, first_s=0.01))
+LIMITS = LaneLimits(
+    retries=Retries(attempts=3, first_s=0.01),
+    breaker=BreakerLimits(first_pause_s=0.05, most_pause_s=0.2),
+)
 
 
 @dataclass
