@@ -11,6 +11,7 @@ import msgspec
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import NotFoundError
 from dsec_layers.lazyfs.journal import Journal
+from dsec_layers.lazyfs.rootlessmounts import RootlessMounts
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import tagging
@@ -77,3 +78,5 @@ def _mounted(bench: Workbench) -> Iterator[str]:
     for record in Journal(bench.home.run).records():
         for layer in record.layers:
             yield f"sha256:{layer.hex}"
+    for mounted in RootlessMounts(bench.home.run).listed():
+        yield from (f"sha256:{layer}" for layer in mounted.layers if mounted.served)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -11,9 +11,25 @@ from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import NotFoundError, StoreError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.blobs import Store
-from dsec_layers.registry import standing
+from dsec_layers.model.reference import Reference
+from dsec_layers.registry import leases, standing
 
 _WORKERS: Final = 8
+
+
+@contextlib.contextmanager
+def secured(bench: Workbench, reference: Reference) -> Iterator[Stack]:
+    """What `reference` stands for, none of which a collector removes during the block.
+
+    A mount made in it is safe afterwards too: the journal stands for it here, and a lease that the
+    daemon renews stands for it in other stores. Raises NotFoundError,
+    SignatureError, CorruptError or StoreError.
+    """
+    with leases.hold(bench.local, purpose="mount") as held:
+        stack = bench.held_stack(reference, held)
+        bench.check_packs(stack.layers)
+        lend_remotes(bench, stack)
+        yield stack
 
 
 def lend_remotes(bench: Workbench, stack: Stack) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.linux import fuse
 from dsec_layers.linux.fuse import Attributes, Opcode, Request
+from dsec_layers.linux.fuseserver import FuseServer, Handler
 
 # Names come and go, so they are looked up again; a node's content never changes.
 _NAME_VALID_S: Final = 1
@@ -61,7 +61,7 @@ class BlobFs:
     def __init__(self, fd: int, files: Files, *, threads: int = 6) -> None:
         self._fd = fd
         self._files = files
-        self._handlers: dict[int, Callable[[Request], None]] = {
+        handlers: dict[int, Handler] = {
             Opcode.READ: self._read,
             Opcode.LOOKUP: self._lookup,
             Opcode.GETATTR: self._getattr,
@@ -82,43 +82,15 @@ class BlobFs:
                 self._agree,
             ),
         }
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"fuse-{number}", daemon=True)
-            for number in range(threads)
-        ]
+        self._server = FuseServer(fd, handlers, threads=threads)
 
     def start(self) -> None:
         """Begin to serve."""
-        for thread in self._threads:
-            thread.start()
+        self._server.start()
 
     def join(self) -> None:
         """Wait until the file system is unmounted."""
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        buffer = fuse.RequestBuffer()
-        while True:
-            try:
-                request = buffer.read(self._fd)
-            except OSError as error:
-                if error.errno != errno.ENODEV:
-                    _log.exception("a FUSE thread ends")
-                return
-            if request is not None:
-                self._handle(request)
-
-    def _handle(self, request: Request) -> None:
-        handler = self._handlers.get(request.opcode)
-        try:
-            if handler is None:  # INTERRUPT among them: a fetch under way is worth its end
-                fuse.reply_error(self._fd, request.unique, errno.ENOSYS)
-            else:
-                handler(request)
-        except Exception:
-            _log.exception("FUSE request %d failed", request.opcode)
-            fuse.reply_error(self._fd, request.unique, errno.EIO)
+        self._server.join()
 
     def _reply(self, request: Request, data: bytes) -> None:
         fuse.reply(self._fd, request.unique, (data,), len(data))

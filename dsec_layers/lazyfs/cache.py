@@ -26,6 +26,7 @@ from typing import Final
 import xxhash
 
 from dsec_layers.errors import DISK_FULL, CorruptError
+from dsec_layers.linux import procinfo
 
 TRAILER_BYTES: Final = 8
 _ASIDE: Final = "aside"
@@ -69,9 +70,11 @@ class ChunkCache:
         self._keep_limit()
 
     def sweep(self) -> None:
-        """Remove what a killed process left half-written. Only when no other process writes."""
+        """Remove what killed processes left half-written. Called before this one writes."""
         for path in (Path(self._folder) / _ASIDE).iterdir():
-            path.unlink(missing_ok=True)
+            pid = int(path.name.partition("-")[0])
+            if pid == os.getpid() or procinfo.start_ticks(pid) is None:
+                path.unlink(missing_ok=True)
 
     def has(self, digest: bytes) -> bool:
         """Whether there is an entry; it may still prove corrupt."""

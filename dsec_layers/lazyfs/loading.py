@@ -14,6 +14,7 @@ from dsec_layers.chunks.table import ChunkTable, PackRef
 from dsec_layers.errors import CorruptError
 from dsec_layers.lazyfs import durable
 from dsec_layers.lazyfs.layer import ServedLayer
+from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model.blobs import BlobReader
 from dsec_layers.model.digest import Digest
@@ -59,10 +60,20 @@ def load_served_layer(layer: Descriptor, folder: Path, stores: StoreChain) -> Se
     blobs = KeptBlobs(folder, stores)
     manifest = LayerManifest.decode(blobs.read(layer))
     config = decode_config(blobs.read(manifest.config))
-    table = decode_table(blobs.read(manifest.table), config.table)
-    if table.packs != _pack_refs(manifest):
-        raise CorruptError(f"manifest and chunk table of {layer.digest} name different packs")
-    return ServedLayer(layer.parsed_digest, table, manifest.packs, stores)
+    return with_table(MountLayer(layer, manifest, config, blobs), stores)
+
+
+def with_table(layer: MountLayer, stores: StoreChain) -> ServedLayer:
+    """`layer` with its chunk table, its packs in `stores`.
+
+    Raises NotFoundError, CorruptError, StoreError.
+    """
+    table = decode_table(layer.blobs.read(layer.manifest.table), layer.config.table)
+    if table.packs != _pack_refs(layer.manifest):
+        raise CorruptError(
+            f"manifest and chunk table of {layer.descriptor.digest} name different packs"
+        )
+    return ServedLayer(layer.digest, table, layer.manifest.packs, stores)
 
 
 def decode_table(blob: bytes, plain: Plain) -> ChunkTable:

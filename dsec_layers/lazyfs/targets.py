@@ -57,19 +57,23 @@ def check_path(path: Path) -> None:
 def check_target(wanted: Record, home: Path, others: Iterable[Record]) -> None:
     """Raises BusyError for a target in use, InvalidInputError for one that cannot be mounted on."""
     target = Path(wanted.target)
-    check_path(target)
     for record in others:
         if record.here and record.target == wanted.target:
             what = record.name or "something"
             if record.bound or record.phase is not Phase.MOUNTED:
                 what += f", of process {record.owner.pid},"
             raise BusyError(f"{what} is mounted on {target}", hint=f"dsec-layers umount {target}")
+    check_place(target, home, own=home / "run" / "rootfs" / wanted.id)
+
+
+def check_place(target: Path, home: Path, own: Path | None = None) -> None:
+    """The same for whoever keeps no journal; `own` is where the state folder may be mounted on."""
+    check_path(target)
     if mount.mounted_at(target) is not None:
         raise BusyError(f"{target} is a mount point already", hint="take another, or unmount it")
     if _within(home, target):
         raise InvalidInputError(f"mounting on {target} would hide the state folder {home}")
-    own = home / "run" / "rootfs" / wanted.id
-    if _within(target, home) and not _within(target, own):
+    if _within(target, home) and not (own and _within(target, own)):
         raise InvalidInputError(f"{target} lies in the state folder {home}")
     _check_empty_folder(target)
 

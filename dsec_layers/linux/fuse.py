@@ -45,6 +45,9 @@ _WANTED: Final = (
     | _HAS_RESEND
 )
 
+# Attributes with the names of a directory where the kernel expects use for them; link targets kept.
+TREE_WISHES: Final = 1 << 13 | 1 << 14 | 1 << 23
+
 _KEEP_CACHE: Final = 1 << 1
 _NO_FLUSH: Final = 1 << 5
 _NOTIFY_RESEND: Final = 7
@@ -78,10 +81,13 @@ class Opcode(IntEnum):
     LOOKUP = 1
     FORGET = 2
     GETATTR = 3
+    READLINK = 5
     OPEN = 14
     READ = 15
     STATFS = 17
     RELEASE = 18
+    GETXATTR = 22
+    LISTXATTR = 23
     INIT = 26
     OPENDIR = 27
     READDIR = 28
@@ -90,6 +96,7 @@ class Opcode(IntEnum):
     INTERRUPT = 36
     DESTROY = 38
     BATCH_FORGET = 42
+    READDIRPLUS = 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +198,8 @@ def _write(fd: int, parts: Sequence[Buffer]) -> None:
             raise
 
 
-def negotiate(body: memoryview) -> bytes | None:
-    """The answer to INIT: 1 MiB requests, many at once, resending.
+def negotiate(body: memoryview, wishes: int = 0) -> bytes | None:
+    """The answer to INIT: 1 MiB requests, many at once, resending, and the flags in `wishes`.
 
     None for a major version that is not ours.
     """
@@ -200,7 +207,7 @@ def negotiate(body: memoryview) -> bytes | None:
     if major < 7:
         return None
     flags |= struct.unpack_from("<I", body, 16)[0] << 32 if flags & _EXTENDED_INIT else 0
-    agreed = flags & _WANTED
+    agreed = flags & (_WANTED | wishes)
     return _INIT_OUT.pack(
         7,
         min(minor, _MINOR) if major == 7 else _MINOR,

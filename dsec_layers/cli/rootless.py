@@ -1,0 +1,53 @@
+"""The part of `mount` that needs no root."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from dsec_layers.api import mounting
+from dsec_layers.cli.context import Context
+from dsec_layers.errors import InvalidInputError
+from dsec_layers.model.reference import Reference
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def rootless_options(command: F) -> F:
+    """`--rootless` and `--foreground`."""
+    for option in (
+        click.option(
+            "--foreground",
+            is_flag=True,
+            help="With --rootless: stay until it is unmounted or interrupted.",
+        ),
+        click.option("--rootless", is_flag=True, help="Read-only, for yourself, without root."),
+    ):
+        command = option(command)
+    return command
+
+
+def mount_rootless(
+    context: Context, reference: Reference, target: Path, upper: Path | None, *, foreground: bool
+) -> None:
+    """Mount, and print as `mount` does. Raises as `rootless.mount`."""
+    if upper is not None:
+        raise InvalidInputError(
+            "--upper does not go with --rootless: an overlay that can be written to needs root",
+            hint="copy what is to change, or mount as root without --rootless",
+        )
+    bench, note = context.workbench, context.output.note
+    if not foreground:
+        made = mounting.mount_rootless(bench, reference, target, note=note)
+        context.output.result(made, lambda: made.target)
+        return
+
+    def ready(row: mounting.Mounted) -> None:
+        context.output.result(row, lambda: row.target)
+        sys.stdout.flush()
+
+    mounting.serve_rootless(bench, reference, target, note=note, ready=ready)
