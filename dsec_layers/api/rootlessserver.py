@@ -22,7 +22,6 @@ from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import CorruptError, DsecError
 from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
 from dsec_layers.lazyfs.counters import Counters
-from dsec_layers.lazyfs.daemon import CACHE_LIMIT_VARIABLE
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.journal import Owner
@@ -31,6 +30,7 @@ from dsec_layers.lazyfs.loading import with_table
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.lazyfs.rootlessmounts import RootlessMount, RootlessMounts
+from dsec_layers.lazyfs.settings import CACHE_LIMIT
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.lazyfs.targets import check_place
 from dsec_layers.lazyfs.treefiles import TreeFiles
@@ -96,7 +96,7 @@ def _tree(
 ) -> tuple[TreeNodes, TreeFiles]:
     """What the layers show together, and the way to its data."""
     folder = bench.home.chunks
-    limit = int(os.environ.get(CACHE_LIMIT_VARIABLE) or default_limit_bytes(folder))
+    limit = int(os.environ.get(CACHE_LIMIT) or default_limit_bytes(folder))
     cache = ChunkCache(folder, limit)
     _beside(stop, _keep_limit, cache)
     lanes = Lanes(open_store)

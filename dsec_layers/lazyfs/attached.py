@@ -28,6 +28,7 @@ from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.loading import load_served_layer
 from dsec_layers.lazyfs.protocol import Counts
+from dsec_layers.lazyfs.readtimes import ReadTimes
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
@@ -61,11 +62,13 @@ class AttachedLayers:
         connection: str,
         fetcher: Fetcher,
         lanes: Lanes,
+        times: ReadTimes,
     ) -> None:
         self._file = run / _FILE
         self._folder = run / "attached"
         self._fetcher = fetcher
         self._lanes = lanes
+        self._times = times
         self._lock = threading.Lock()
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
@@ -149,7 +152,7 @@ class AttachedLayers:
             return present.device
         chain = StoreChain(urls, self._lanes, Counters())
         layer = load_served_layer(manifest, self._folder / name, chain)
-        return LayerDevice(layer, self._fetcher)
+        return LayerDevice(layer, self._fetcher, self._times)
 
     def _keep(self, state: _State) -> None:
         if state == self._state:

@@ -71,7 +71,7 @@ class DaemonClient:
     ) -> protocol.Attached:
         """Serve a layer from the stores with these URLs, to `start` an environment or otherwise.
 
-        They are asked in order; only a missing blob falls through to the next. Does nothing but put
+        They are asked in order, past those that lack a blob or are in trouble. Does nothing but put
         the stores first when it is attached already. Raises NotFoundError, CorruptError,
         StoreError.
         """
@@ -92,6 +92,10 @@ class DaemonClient:
     def stats(self) -> protocol.Stats:
         """The counters."""
         return self._ask(protocol.GetStats(), protocol.Stats)
+
+    def metrics(self) -> str:
+        """The counters in Prometheus's text format."""
+        return self._ask(protocol.GetMetrics(), protocol.Metrics).text
 
     def evict(self) -> None:
         """Drop every cached chunk (the kernel keeps its pages)."""

@@ -14,19 +14,17 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dsec_layers.errors import BusyError, DaemonError, DsecError
-from dsec_layers.lazyfs import holder
+from dsec_layers.lazyfs import holder, settings
 from dsec_layers.lazyfs.lanes import OpenStore
 from dsec_layers.lazyfs.logs import log_to
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.lazyfs.service import Options, Service
 from dsec_layers.linux import detached, syscalls
 
-CACHE_LIMIT_VARIABLE = "DSEC_CACHE_BYTES"
 _DYING_S = 1.0
 _PID_DIGITS = 20
 _log = logging.getLogger(__name__)
@@ -42,20 +40,19 @@ def main(
     """The daemon's command line. `--ready-fd` is for `client.ensure`; without it, the foreground.
 
     `beside` runs in a thread of its own with the home, as long as the daemon does. The environment
-    variable DSEC_CACHE_BYTES limits the chunk cache.
+    tunes it too, see settings.py.
     """
     parser = argparse.ArgumentParser(description="the lazy file system daemon of one home")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int)
+    settings.add_flags(parser)
     arguments = parser.parse_args(argv)
-    options = options or Options()
-    if limit := os.environ.get(CACHE_LIMIT_VARIABLE):
-        options = replace(options, cache_limit_bytes=int(limit))
     ready = None
     if arguments.ready_fd is not None:
         detached.leave_parent()
         ready = partial(detached.say, arguments.ready_fd)
     try:
+        options = settings.tuned(options or Options(), os.environ, arguments)
         if beside is not None:
             threading.Thread(target=beside, args=(arguments.home,), daemon=True).start()
         serve(arguments.home, open_store, options, ready=ready and partial(ready, detached.READY))
@@ -84,11 +81,12 @@ def serve(
     syscalls.one_arena()  # 300 MB read by many threads: 120 MB are held, else up to 220
     paths.create()
     _lock(paths.run / "daemon.lock")
-    log_to(paths.log)
+    options = options or Options()
+    log_to(paths.log, options.log_format)
     lent = holder.borrow(paths.run)  # the line in it is open until the process ends
     if lent is None:
         raise DaemonError("the holder of the FUSE connection does not run")
-    service = Service(paths, open_store, options or Options(), lent.connection, lent.fd)
+    service = Service(paths, open_store, options, lent.connection, lent.fd)
     signal.signal(signal.SIGTERM, lambda *_: service.stop.set())
     service.start()
     if ready is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -10,6 +11,7 @@ from dsec_layers.chunks.table import Chunk
 from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.lazyfs.layer import ServedLayer
+from dsec_layers.lazyfs.readtimes import ReadTimes
 
 BLOCK_BYTES = 4096
 # Called once with the parts of the range in order, or with why there are none.
@@ -19,8 +21,11 @@ Finished = Callable[[Sequence[Plain], BaseException | None], None]
 class LayerDevice:
     """Reads a layer's device. Safe for many threads."""
 
-    def __init__(self, layer: ServedLayer, fetcher: Fetcher) -> None:
+    def __init__(
+        self, layer: ServedLayer, fetcher: Fetcher, times: ReadTimes | None = None
+    ) -> None:
         self.layer = layer
+        self._times = times or ReadTimes()
         self.size_bytes = -(-layer.table.device_bytes // BLOCK_BYTES) * BLOCK_BYTES
         self._fetcher = fetcher
 
@@ -41,6 +46,15 @@ class LayerDevice:
         """As `read`, but calls `finished`: at once when all is at hand, else in another thread."""
         length = max(0, min(length, self.size_bytes - offset))
         self.layer.counters.add(kernel_reads=1, kernel_bytes=length)
+        began = time.monotonic()
+
+        def timed(parts: Sequence[Plain], error: BaseException | None) -> None:
+            finished(parts, error)
+            self._times.ended(self.layer, offset, length, began, error)
+
+        self._start(offset, length, timed)
+
+    def _start(self, offset: int, length: int, finished: Finished) -> None:
         padding = max(0, offset + length - max(offset, self.layer.table.device_bytes))
         if length == padding:
             finished([bytes(padding)] if padding else [], None)

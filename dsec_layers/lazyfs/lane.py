@@ -218,6 +218,7 @@ class Lane:
                 return
             self.breaker.succeeded()
             self._sample = self._sample if request.probe else job.probe
+            self.figures.answered_bytes += job.length
         self.figures.seconds.observe(time.monotonic() - request.began)
         try:
             job.answered(answer)

@@ -1,4 +1,4 @@
-"""The daemon's log: one JSON object a line."""
+"""The daemon's log: one JSON object a line, or plain lines for people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import logging
 from pathlib import Path
 from typing import Final
 
+FORMATS: Final = ("json", "text")
 _ROTATE_BYTES: Final = 16 << 20
+_FIELDS: Final = "dsec_fields"
+
+
+def fields(**values: object) -> dict[str, object]:
+    """The `extra` of a log call: what a program wants to know besides the message."""
+    return {_FIELDS: values}
 
 
 class JsonFormatter(logging.Formatter):
-    """Time (UTC), level, logger, message, and the traceback if there is one."""
+    """Time (UTC), level, logger, message, the fields, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -22,18 +29,31 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
 
 
-def log_to(path: Path) -> None:
+class TextFormatter(logging.Formatter):
+    """Time (UTC), level and message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - of logging
+        """ISO 8601."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        return moment.isoformat(timespec="milliseconds")
+
+
+def log_to(path: Path, form: str = "json") -> None:
     """Send the package's log to the end of `path`; one grown long is first renamed to `.1`."""
     if path.exists() and path.stat().st_size > _ROTATE_BYTES:
         path.rename(path.with_suffix(path.suffix + ".1"))
     handler = logging.FileHandler(path)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logger = logging.getLogger("dsec_layers")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -53,6 +53,10 @@ class GetStats(msgspec.Struct, frozen=True, tag="stats", tag_field="op"):
     """Ask for the counters."""
 
 
+class GetMetrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="op"):
+    """Ask for the counters as Prometheus reads them."""
+
+
 class Evict(msgspec.Struct, frozen=True, tag="evict", tag_field="op"):
     """Drop every cached chunk."""
 
@@ -71,7 +75,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="op"):
     force: bool = False
 
 
-Request = Attach | Detach | GetStatus | GetStats | Evict | SaveTraces | Stop
+Request = Attach | Detach | GetStatus | GetStats | GetMetrics | Evict | SaveTraces | Stop
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -126,12 +130,13 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class LayerStats(msgspec.Struct, frozen=True):
-    """One attached layer."""
+    """One attached layer; `in_flight` are chunks."""
 
     digest: str
     device_bytes: int
     chunks: int
     counts: Counts
+    in_flight: int = 0
 
 
 class CacheStats(msgspec.Struct, frozen=True):
@@ -147,15 +152,43 @@ class CacheStats(msgspec.Struct, frozen=True):
     evicted_chunks: int
 
 
+class StoreStats(msgspec.Struct, frozen=True):
+    """One store that was asked for something.
+
+    `state` is that of its breaker, which has opened `openings` times; requests that were `refused`
+    then were not made. `in_flight` are requests, those that are overdue and `stuck` among them.
+    `errors` are by class, and `timeout`.
+    """
+
+    url: str
+    state: str
+    openings: int
+    requests: int
+    answered_bytes: int
+    refused: int
+    in_flight: int
+    stuck: int
+    errors: dict[str, int]
+
+
 class Stats(msgspec.Struct, frozen=True):
     """Everything counted, layers in order of their digest.
 
-    `totals` are since the daemon started, of layers too that are detached by now.
+    `totals` are since the daemon started, of layers too that are detached by now. `read_errors`
+    counts reads that failed, by class.
     """
 
     layers: tuple[LayerStats, ...]
     totals: Counts
     cache: CacheStats
+    stores: tuple[StoreStats, ...] = ()
+    read_errors: dict[str, int] = {}
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """The counters in Prometheus's text format."""
+
+    text: str
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

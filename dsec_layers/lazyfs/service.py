@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 import dsec_layers
-from dsec_layers.errors import BusyError
-from dsec_layers.lazyfs import counters, durable, holder, protocol
+from dsec_layers.errors import BusyError, InvalidInputError
+from dsec_layers.lazyfs import durable, holder, protocol
 from dsec_layers.lazyfs.attached import AttachedLayers
 from dsec_layers.lazyfs.blobfs import BlobFs, File
 from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
@@ -23,8 +23,12 @@ from dsec_layers.lazyfs.gathering import FetchLimits
 from dsec_layers.lazyfs.lane import LaneLimits
 from dsec_layers.lazyfs.lanes import Lanes, OpenStore
 from dsec_layers.lazyfs.memory import MemoryChunks
+from dsec_layers.lazyfs.metrics import Metrics
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.lazyfs.prefetch import Prefetcher
+from dsec_layers.lazyfs.readtimes import ReadTimes
+from dsec_layers.lazyfs.slowreads import SlowReads
+from dsec_layers.lazyfs.statistics import Statistics
 from dsec_layers.lazyfs.traces import TraceFiles
 from dsec_layers.lazyfs.tracing import Tracing
 from dsec_layers.linux import fuse, mount
@@ -36,7 +40,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be tuned. `cache_limit_bytes` None means `default_limit_bytes`."""
+    """What can be tuned. `cache_limit_bytes` None means `default_limit_bytes`.
+
+    Reads that take `slow_read_s` are logged. Metrics are served at `metrics_listen`, a HOST:PORT.
+    """
 
     cache_limit_bytes: int | None = None
     memory_limit_bytes: int = 64 << 20
@@ -44,6 +51,9 @@ class Options:
     read_ahead_kib: int = 8192
     fetch: FetchLimits = field(default_factory=FetchLimits)
     store: LaneLimits = field(default_factory=LaneLimits)
+    slow_read_s: float = 1.0
+    metrics_listen: str = ""
+    log_format: str = "json"
 
 
 class Service:
@@ -62,9 +72,15 @@ class Service:
         limit = options.cache_limit_bytes or default_limit_bytes(paths.home)
         self._cache = ChunkCache(paths.chunks, limit)
         self._memory = MemoryChunks(options.memory_limit_bytes)
+        self._slow_reads = SlowReads(paths.home)
+        times = ReadTimes(options.slow_read_s, self._slow_reads.note)
         self._lanes = Lanes(open_store, options.store)
         self._fetcher = Fetcher(self._cache, self._memory, self._lanes, options.fetch)
-        self._layers = AttachedLayers(paths.run, connection, self._fetcher, self._lanes)
+        self._layers = AttachedLayers(paths.run, connection, self._fetcher, self._lanes, times)
+        self._statistics = Statistics(
+            self._layers, self._fetcher, self._lanes, self._cache, self._memory, times
+        )
+        self._metrics = Metrics(self._statistics, paths.home)
         traces = TraceFiles(paths.home)
         self._tracing = Tracing(traces)
         self._prefetcher = Prefetcher(self._fetcher, traces, limit)
@@ -82,8 +98,19 @@ class Service:
         blobfs = BlobFs(self._fd, self._layers, threads=self._options.fuse_threads)
         blobfs.start()
         threading.Thread(target=self._outlive, args=(blobfs,), name="outlive", daemon=True).start()
+        self._slow_reads.start()
         self._control.start()
+        self._listen()
         _log.info("generation %d serves %s", self._layers.generation, self._paths.blobs)
+
+    def _listen(self) -> None:
+        """Metrics are worth no mount: an address that cannot be had is logged."""
+        if self._options.metrics_listen:
+            try:
+                port = self._metrics.listen(self._options.metrics_listen)
+                _log.info("metrics are served at port %d", port)
+            except (OSError, InvalidInputError) as error:
+                _log.error("no metrics at %s: %s", self._options.metrics_listen, error)
 
     def _outlive(self, blobfs: BlobFs) -> None:
         """When somebody has unmounted the connection, a new daemon must begin with a new one."""
@@ -129,7 +156,9 @@ class Service:
             case protocol.GetStatus():
                 return self._status()
             case protocol.GetStats():
-                return self._stats()
+                return self._statistics.stats()
+            case protocol.GetMetrics():
+                return protocol.Metrics(self._metrics.text())
             case protocol.Evict():
                 self._fetcher.drain(_DRAIN_S)  # lest what is under way comes back
                 self._cache.clear()
@@ -181,27 +210,3 @@ class Service:
             mount=str(self._paths.blobs),
             layers=tuple(self._attached(file) for file in self._layers.listed()),
         )
-
-    def _stats(self) -> protocol.Stats:
-        layers = tuple(_layer_stats(file) for file in self._layers.listed())
-        return protocol.Stats(
-            layers=layers,
-            totals=counters.total([*(layer.counts for layer in layers), self._layers.past]),
-            cache=protocol.CacheStats(
-                disk_bytes=self._cache.used_bytes,
-                disk_limit_bytes=self._cache.limit_bytes,
-                memory_bytes=self._memory.held_bytes,
-                memory_limit_bytes=self._memory.limit_bytes,
-                evicted_chunks=self._cache.evicted_chunks,
-            ),
-        )
-
-
-def _layer_stats(file: File) -> protocol.LayerStats:
-    layer = file.device.layer
-    return protocol.LayerStats(
-        digest=str(layer.digest),
-        device_bytes=layer.table.device_bytes,
-        chunks=len(layer.table),
-        counts=layer.counters.counts(),
-    )
