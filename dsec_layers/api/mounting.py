@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from dsec_layers.api import traces
 from dsec_layers.api.lending import lend_remotes
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import BusyError, NotFoundError
@@ -57,9 +58,13 @@ def running_client(bench: Workbench) -> DaemonClient:
     return found
 
 
-def manager(bench: Workbench) -> RootfsManager:
+def manager(
+    bench: Workbench, stack: Stack | None = None, prefetch_bytes: int | None = None
+) -> RootfsManager:
     """Mounts and unmounts; starts the daemon when a layer is first mounted.
 
+    With `stack` it is for mounts of that: what they touch is recorded, and what is known of it is
+    fetched ahead, up to `prefetch_bytes`; None leaves the amount to the daemon, 0 is nothing.
     Raises CapabilityMissingError when this machine cannot mount layers. That is tried only while no
     daemon runs: one that does has tried it.
     """
@@ -67,7 +72,8 @@ def manager(bench: Workbench) -> RootfsManager:
     daemon = client(bench)
     if not daemon.running():
         require(Capability.FUSE, Capability.EROFS)
-    return RootfsManager(bench.home.root, DaemonDevices(daemon))
+    start = traces.start(bench, stack.descriptor, prefetch_bytes) if stack else None
+    return RootfsManager(bench.home.root, DaemonDevices(daemon, start))
 
 
 def mount(
@@ -77,13 +83,15 @@ def mount(
     *,
     read_only: bool = False,
     upper: Path | None = None,
+    prefetch_bytes: int | None = None,
 ) -> Mounted:
     """Mount an environment, or a layer on the base it was built on, until `umount`.
 
+    `prefetch_bytes` is as for `manager`.
     Raises NotFoundError, CorruptError, BusyError, CapabilityMissingError, DaemonError, StoreError.
     """
     with secured(bench, reference) as stack:
-        made = manager(bench).mount(
+        made = manager(bench, stack, prefetch_bytes).mount(
             stack.layers, target, read_only=read_only, upper=upper, name=str(reference)
         )
     return _mounted(made)
@@ -97,11 +105,12 @@ def mounted(
     *,
     read_only: bool = False,
     extra_lowers: Sequence[Path] = (),
+    prefetch_bytes: int | None = None,
 ) -> Iterator[Rootfs]:
     """The same for the length of a block. Raises as `mount`."""
     with (
         secured(bench, reference) as stack,
-        manager(bench).mounted(
+        manager(bench, stack, prefetch_bytes).mounted(
             stack.layers,
             target,
             read_only=read_only,

@@ -21,7 +21,7 @@ from dsec_layers.model.runconfig import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What overrides the environment's own run configuration."""
+    """What overrides the environment's own run configuration, and how it is mounted."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
@@ -33,6 +33,7 @@ class RunOptions:
     binds: Sequence[Bind] = ()
     interactive: bool = False
     tty: bool = False
+    prefetch_bytes: int | None = None
 
 
 def run(
@@ -70,7 +71,7 @@ def _run(
         raise InvalidInputError(
             f"{stack.reference} has no command of its own", hint="give one after --"
         )
-    rootfs_manager = manager(bench)
+    rootfs_manager = manager(bench, stack, options.prefetch_bytes)
     scratch = bench.home.run / "containers"
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     runtime = working_runtime(bench.home.run)

@@ -17,6 +17,7 @@ from dsec_layers.cli.context import (
 )
 from dsec_layers.cli.output import table
 from dsec_layers.cli.signing import signature_options
+from dsec_layers.cli.tracing import prefetch_option
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux.ocispec import Bind
 from dsec_layers.model.reference import Reference
@@ -31,6 +32,7 @@ from dsec_layers.model.reference import Reference
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep changes in this directory.",
 )
+@prefetch_option
 @signature_options
 @json_option
 @pass_context
@@ -40,6 +42,7 @@ def mount(
     target: Path | None,
     read_only: bool,
     upper: Path | None,
+    prefetch: int | None,
 ) -> None:
     """Mount REFERENCE lazily on the directory TARGET; without arguments list what is mounted.
 
@@ -58,7 +61,14 @@ def mount(
             ),
         )
         return
-    made = mounting.mount(context.workbench, reference, target, read_only=read_only, upper=upper)
+    made = mounting.mount(
+        context.workbench,
+        reference,
+        target,
+        read_only=read_only,
+        upper=upper,
+        prefetch_bytes=prefetch,
+    )
     context.output.result(made, lambda: made.target)
 
 
@@ -136,6 +146,7 @@ class _RunCommand(click.Command):
 )
 @click.option("--interactive", "-i", is_flag=True, help="Give the command our standard input.")
 @click.option("--tty", "-t", is_flag=True, help="Give the command a terminal.")
+@prefetch_option
 @signature_options
 @json_option
 @pass_context
@@ -153,6 +164,7 @@ def run(
     volumes: tuple[str, ...],
     interactive: bool,
     tty: bool,
+    prefetch: int | None,
 ) -> None:
     """Run a command in a container on REFERENCE, and exit with its status.
 
@@ -169,6 +181,7 @@ def run(
         binds=[_bind(volume) for volume in volumes],
         interactive=interactive,
         tty=tty,
+        prefetch_bytes=prefetch,
     )
     sys.stdout.flush()
     # With --json standard output belongs to the result: the command's own goes to standard error.

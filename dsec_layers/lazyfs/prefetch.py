@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.lazyfs.fetch import Fetcher
-from dsec_layers.lazyfs.grouping import grouped
+from dsec_layers.lazyfs.grouping import BATCH_BYTES, grouped
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.protocol import Start
 from dsec_layers.lazyfs.traces import TraceFiles
@@ -26,7 +26,6 @@ from dsec_layers.model.digest import Digest
 
 AUTO_BYTES: Final = 512 << 20
 _CACHE_SHARE: Final = 4  # one part in so many of the cache, at most, whatever is asked for
-_BATCH_BYTES: Final = 16 << 20
 _WORKERS: Final = 4
 _STARTS: Final = 256
 _log = logging.getLogger(__name__)
@@ -168,7 +167,7 @@ class Prefetcher:
     def _next(self, job: _Job) -> Iterator[tuple[str, int, Chunk]]:
         """The chunks that `job` wants next and that are not here, within its budget."""
         taken = 0
-        while job.wanted and taken < _BATCH_BYTES:
+        while job.wanted and taken < BATCH_BYTES:
             _, layer, index = heapq.heappop(job.wanted)
             chunk = job.layers[layer].table[index]
             if self._fetcher.has(chunk.digest):

@@ -52,6 +52,10 @@ class TraceFiles:
         self._folder = home / "traces"
         self._live = self._folder / "live"
 
+    def __contains__(self, environment: str) -> bool:
+        """Whether something is known of an environment, of runs that have ended."""
+        return self._path(environment).exists()
+
     def load(self, environment: str) -> Trace | None:
         """What is known of an environment, of runs that go on too. Raises CorruptError."""
         found = self._stored(self._path(environment))

@@ -32,7 +32,7 @@ _REGULAR_SHARE: Final = 4  # one run in so many
 Step = tuple[str, int]  # the digest of a layer, the number of a chunk of it
 
 
-class Touch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Touch(msgspec.Struct, frozen=True, array_like=True):
     """Chunk number `chunk` was first read `ms` after its layer was mounted, in `seen` runs."""
 
     chunk: int
