@@ -8,7 +8,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("build", "gc", "import_image", "lazy_start", "pack", "read", "upgrade")
+NAMES = ("build", "gc", "import_image", "lazy_start", "pack", "read", "trace", "upgrade")
 
 
 def main(arguments: list[str] | None = None) -> int:

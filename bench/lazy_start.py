@@ -46,9 +46,9 @@ class Start:
 
 def main() -> Report:
     """Measure both commands."""
-    environment = _environment()
+    measured = environment()
     metrics = {
-        "environment_bytes": Metric(environment["content_bytes"], SIZE_GOAL, "higher"),
+        "environment_bytes": Metric(measured["content_bytes"], SIZE_GOAL, "higher"),
     }
     for name, command in COMMANDS.items():
         lazily: list[Start] = []
@@ -56,7 +56,7 @@ def main() -> Report:
             lambda command=command, lazily=lazily: _noted(lazily, _start(command, lazy=True)),  # type: ignore[misc]
             lambda command=command: _start(command, lazy=False).seconds,  # type: ignore[misc]
         )
-        share = max(start.bytes for start in lazily) / environment["stored_bytes"]
+        share = max(start.bytes for start in lazily) / measured["stored_bytes"]
         goal = SPEED_GOAL if name == "first_command" else None
         runs = list(zip(eager, lazy, strict=True))
         metrics[f"{name}_speedup"] = Metric(ratio(eager, lazy), goal, "higher", runs)
@@ -81,11 +81,11 @@ def _start(command: tuple[str, ...], *, lazy: bool) -> Start:
         started = time.perf_counter()
         try:
             if not lazy:
-                _dsec(home, "pull", ENVIRONMENT, url)
-            _dsec(home, *(("--store", url) if lazy else ()), "run", ENVIRONMENT, "--", *command)
+                dsec(home, "pull", ENVIRONMENT, url)
+            dsec(home, *(("--store", url) if lazy else ()), "run", ENVIRONMENT, "--", *command)
             seconds = time.perf_counter() - started
         finally:
-            _dsec(home, "daemon", "stop", "--force")
+            dsec(home, "daemon", "stop", "--force")
         counters = Counters(counted)
         try:
             return Start(seconds, counters.requests, counters.bytes)
@@ -93,16 +93,16 @@ def _start(command: tuple[str, ...], *, lazy: bool) -> Start:
             counters.close()
 
 
-def _environment() -> dict[str, int]:
+def environment() -> dict[str, int]:
     """Build what is missing, and tell the sizes of the environment."""
     build = STATE / "build"
     STATE.mkdir(exist_ok=True)
     if not (STATE / "store").exists():
         _build(build)
-        _dsec(build, "push", ENVIRONMENT, f"dir://{STATE}/store.part")
+        dsec(build, "push", ENVIRONMENT, f"dir://{STATE}/store.part")
         (STATE / "store.part").rename(STATE / "store")
-        _dsec(build, "daemon", "stop", "--force")
-    told: dict[str, int] = json.loads(_dsec(build, "inspect", ENVIRONMENT))
+        dsec(build, "daemon", "stop", "--force")
+    told: dict[str, int] = json.loads(dsec(build, "inspect", ENVIRONMENT))
     return told
 
 
@@ -110,7 +110,7 @@ def _build(home: Path) -> None:
     shutil.rmtree(STATE / "store.part", ignore_errors=True)
     archive = STATE / "debian.tar"
     subprocess.run(["mmdebstrap", "--variant=minbase", "bookworm", archive], check=True)
-    _dsec(home, "import", str(archive), "base/debian:12")
+    dsec(home, "import", str(archive), "base/debian:12")
     archive.unlink()
     layers = {
         "python": "base/python:3.11",
@@ -120,12 +120,13 @@ def _build(home: Path) -> None:
     }
     for folder, reference in layers.items():
         print(f"building {reference}", file=sys.stderr, flush=True)
-        _dsec(home, "build", str(ROOT / "layerfiles" / folder), "-t", reference, "--host-mirrors")
+        dsec(home, "build", str(ROOT / "layerfiles" / folder), "-t", reference, "--host-mirrors")
     parts = [reference for reference in layers.values() if reference != "base/python:3.11"]
-    _dsec(home, "compose", *parts, "-t", ENVIRONMENT)
+    dsec(home, "compose", *parts, "-t", ENVIRONMENT)
 
 
-def _dsec(home: Path, *words: str) -> bytes:
+def dsec(home: Path, *words: str) -> bytes:
+    """What `dsec-layers` with these words prints, over the state in `home`; it must succeed."""
     program = Path(sys.executable).parent / "dsec-layers"
     environ = {
         **{name: value for name, value in os.environ.items() if name not in _SLOWING},
