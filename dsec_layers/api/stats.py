@@ -41,7 +41,8 @@ def stats(bench: Workbench) -> Report:
     """Ask the daemon. Raises NotFoundError when none runs, or DaemonError."""
     found = running_client(bench).stats()
     layers = tuple(
-        _use(_name(bench, each.digest), each.device_bytes, each.counts) for each in found.layers
+        _use(layer_name(bench, each.digest), each.device_bytes, each.counts)
+        for each in found.layers
     )
     mounted_bytes = sum(layer.environment_bytes for layer in layers)
     total = _use("total", mounted_bytes, found.totals)
@@ -61,7 +62,7 @@ def _use(name: str, environment_bytes: int, counts: Counts) -> LayerUse:
     )
 
 
-def _name(bench: Workbench, digest: str) -> str:
+def layer_name(bench: Workbench, digest: str) -> str:
     """`kind/name` and the digest in short, or the digest alone when its documents are gone."""
     try:
         return str(bench.layer(bench.by_digest(digest)))

@@ -1,4 +1,4 @@
-"""`daemon status`, `stop` and `restart`."""
+"""`daemon status`, `metrics`, `stop` and `restart`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def status(context: Context) -> None:
             ],
         ),
     )
+
+
+@daemon.command(short_help="Print the counters for Prometheus.")
+@json_option
+@pass_context
+def metrics(context: Context) -> None:
+    """Print all counters of the daemon in the text format of Prometheus.
+
+    For a scraper, DSEC_METRICS_LISTEN=127.0.0.1:9464 in the environment of what starts the daemon
+    has it serve the same by HTTP.
+    """
+    text = running_client(context.workbench).metrics()
+    context.output.result({"metrics": text}, lambda: text)
 
 
 @daemon.command()

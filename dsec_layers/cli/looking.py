@@ -77,9 +77,18 @@ def cat(context: Context, reference: Reference, path: str) -> None:
 
 
 @click.command(short_help="Show how many bytes the mounts have fetched and read.")
+@click.option(
+    "--watch",
+    type=click.FloatRange(min=0.1),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Show what happens now, every 2 seconds or as often as given, until it is interrupted.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="With --watch, end after so many times.")
 @json_option
 @pass_context
-def stats(context: Context) -> None:
+def stats(context: Context, watch: float | None, count: int | None) -> None:
     """Show how many bytes of the mounted environments were fetched, cached and read.
 
     \b
@@ -90,8 +99,17 @@ def stats(context: Context) -> None:
     READ      asked for by the kernel, beyond what it keeps itself
     REQUESTS  reads from a store
 
-    A line counts for as long as the layer is mounted, the total since the daemon started.
+    A line counts for as long as the layer is mounted, the total since the daemon started. With
+    --watch a terminal shows reads, hits and what is fetched of each layer as a table that changes;
+    elsewhere each interval is a line, or with --json an object.
     """  # noqa: D301 - for click, which keeps the lines of a paragraph below it
+    if watch is not None:
+        from dsec_layers.cli import watching  # rich is for those who watch
+
+        watching.show(context, watch, count)
+        return
+    if count is not None:
+        raise click.UsageError("--count goes with --watch")
     report = api_stats.stats(context.workbench)
     rows = [
         (
