@@ -9,7 +9,7 @@ environments, layers that were built on it, signatures, pinned references.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import blake3
@@ -20,7 +20,7 @@ from dsec_layers.api.accounting import used_shares
 from dsec_layers.chunks.constants import ZSTD_LEVEL
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.repack import repack as repack_chunks
-from dsec_layers.chunks.table import Chunk
+from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.model import canonical
@@ -84,7 +84,14 @@ def _repacked(
         dropped = [pack for pack in before.manifest.packs if pack.digest in sparse]
         if not dropped:
             return _row(reference, target, target, (), ())
-        after = _rewritten(store, held, before, sparse, Path(folder))
+        sparse_at = {number for number, pack in enumerate(before.manifest.packs) if pack in dropped}
+        after = rewritten(
+            store,
+            held,
+            before,
+            lambda table: [at for at, chunk in enumerate(table) if chunk.pack in sparse_at],
+            Path(folder),
+        )
         written = [pack for pack in after.packs if pack not in before.manifest.packs]
         held.check()
         builder = found.annotations.get(tagging.BUILDER_KEY, "")
@@ -92,13 +99,18 @@ def _repacked(
     return _row(reference, target, after.descriptor(), dropped, written)
 
 
-def _rewritten(
+def rewritten(
     store: Store,
     held: leases.Held,
     layer: stored.StoredLayer,
-    sparse: Collection[str],
+    moved: Callable[[ChunkTable], Iterable[int]],
     folder: Path,
 ) -> LayerManifest:
+    """`layer` with the chunks that `moved` names, in that order, in packs of their own.
+
+    It is whole in `store`, without a tag, and `held` takes it in. Raises NotFoundError,
+    CorruptError, StoreError or NoSpaceError.
+    """
     manifest, writer = layer.manifest, leases.LeasedWriter(store, held)
     table = decode_table(store.read(manifest.table), layer.config.table)
 
@@ -110,7 +122,7 @@ def _rewritten(
     def publish(path: Path, pack: Descriptor) -> None:
         writer.put(pack, path, consume=True)
 
-    packs, table = repack_chunks(table, manifest.packs, sparse, read, folder, publish)
+    packs, table = repack_chunks(table, manifest.packs, moved(table), read, folder, publish)
     plain = table.encode()
     packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(plain)
     digest = f"blake3:{blake3.blake3(plain).hexdigest()}"

@@ -1,8 +1,8 @@
-"""The packs of an existing layer, those of which little is used written anew."""
+"""Some chunks of an existing layer in packs of their own, the others where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from dsec_layers.chunks.constants import PACK_TARGET_BYTES
@@ -15,12 +15,12 @@ from dsec_layers.model.manifest import Descriptor
 def repack(
     table: ChunkTable,
     packs: Sequence[Descriptor],
-    sparse: Collection[str],
+    moved: Iterable[int],
     read: Callable[[Chunk], bytes],
     folder: Path,
     publish: Publish,
 ) -> tuple[tuple[Descriptor, ...], ChunkTable]:
-    """Pack anew the chunks that lie in packs whose digests are in `sparse`; the others stay.
+    """Pack anew the chunks with the numbers in `moved`, in that order; the others stay.
 
     `read` gives the stored bytes of a chunk, checked. New packs are written to `folder` and handed
     to `publish`. Returns packs in order of first use, and their table; the device is the same, and
@@ -28,16 +28,18 @@ def repack(
     """
     writer = _Writer(folder, publish)
     places: dict[bytes, tuple[int, int]] = {}  # digest -> new pack, offset in it
-    for chunk in table:
-        if packs[chunk.pack].digest in sparse and chunk.digest not in places:
+    anew = dict.fromkeys(moved)
+    for index in anew:
+        chunk = table[index]
+        if chunk.digest not in places:
             places[chunk.digest] = writer.append(chunk, read(chunk))
     written = writer.finish()
     used: dict[str, Descriptor] = {}
     numbers: dict[str, int] = {}
     chunks: list[Chunk] = []
-    for chunk in table:
+    for index, chunk in enumerate(table):
         pack, offset = packs[chunk.pack], chunk.pack_offset
-        if pack.digest in sparse:
+        if index in anew:
             number, offset = places[chunk.digest]
             pack = written[number]
         used[pack.digest] = pack

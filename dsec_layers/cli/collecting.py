@@ -97,10 +97,23 @@ def df(context: Context, url: str | None, by: str) -> None:
     default=50,
     help="Packs of which all tags use less than so many percent.  [default: 50]",
 )
+@click.option(
+    "--by-trace",
+    is_flag=True,
+    help="Put together what runs of one layer or environment read first, in the local store.",
+)
+@click.option(
+    "--tag", "-t", type=ReferenceType(), help="With --by-trace: leave the tag, and set this one."
+)
 @json_option
 @pass_context
 def repack(
-    context: Context, references: tuple[Reference, ...], url: str | None, below: int
+    context: Context,
+    references: tuple[Reference, ...],
+    url: str | None,
+    below: int,
+    by_trace: bool,
+    tag: Reference | None,
 ) -> None:
     """Write anew what REFERENCES use of packs that are mostly unused, and move their tags.
 
@@ -109,6 +122,13 @@ def repack(
     `gc` frees the old packs.
     """
     bench = context.workbench
+    if by_trace:
+        if url or len(references) != 1:
+            raise click.UsageError("--by-trace takes one reference of the local store")
+        _rearrange(context, references[0], tag)
+        return
+    if tag is not None:
+        raise click.UsageError("--tag goes with --by-trace")
     with work_folder(bench.home.root, "repack") as work:
         done = repacking.repack(bench.store(url), references, work, below / 100)
     lines = [
@@ -121,6 +141,19 @@ def repack(
         for each in done
     ]
     context.output.result(done, lambda: "\n".join(lines))
+
+
+def _rearrange(context: Context, reference: Reference, tag: Reference | None) -> None:
+    from dsec_layers.api.rearranging import rearrange
+
+    done = rearrange(context.workbench, reference, tag)
+    context.output.result(
+        done,
+        lambda: (
+            f"{done.reference} {done.after}\n"
+            f"  {size(done.written_bytes)} written for {len(done.layers)} layers"
+        ),
+    )
 
 
 def _space(found: accounting.Space, shares: tuple[accounting.Share, ...], by: str) -> str:
