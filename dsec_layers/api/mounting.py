@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from dsec_layers.api import traces
-from dsec_layers.api.lending import lend_remotes
+from dsec_layers.api import rootless, traces
+from dsec_layers.api.lending import secured
 from dsec_layers.api.workbench import Stack, Workbench
-from dsec_layers.errors import BusyError, NotFoundError
+from dsec_layers.errors import BusyError, CapabilityMissingError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices
 from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
-from dsec_layers.linux.capabilities import Capability, require
+from dsec_layers.linux.capabilities import Capability, missing, require
 from dsec_layers.model.reference import Reference
-from dsec_layers.registry import leases
 
 
 class Mounted(msgspec.Struct, frozen=True):
-    """A mounted environment. `process` is the one with which it ends, as that of a `run`."""
+    """A mounted environment. `process` is the one with which it ends, as that of a `run`.
+
+    A `rootless` one ends with the process that serves it; where that is None it was killed, and
+    what is left of the mount gives errors until it is unmounted.
+    """
 
     reference: str
     target: str
@@ -33,6 +36,7 @@ class Mounted(msgspec.Struct, frozen=True):
     upper: str | None
     layers: tuple[str, ...]
     process: int | None
+    rootless: bool = False
 
 
 class Unmounted(msgspec.Struct, frozen=True):
@@ -90,11 +94,36 @@ def mount(
     `prefetch_bytes` is as for `manager`.
     Raises NotFoundError, CorruptError, BusyError, CapabilityMissingError, DaemonError, StoreError.
     """
+    if error := missing(Capability.ROOT):
+        raise CapabilityMissingError(
+            error.message, hint=f"{error.hint}; or mount it read-only for yourself with --rootless"
+        )
     with secured(bench, reference) as stack:
         made = manager(bench, stack, prefetch_bytes).mount(
             stack.layers, target, read_only=read_only, upper=upper, name=str(reference)
         )
     return _mounted(made)
+
+
+def mount_rootless(
+    bench: Workbench, reference: Reference, target: Path, *, note: Callable[[str], object]
+) -> Mounted:
+    """The same read-only for a user without root; see `rootless.mount`."""
+    return _rootless(rootless.mount(bench, reference, target, note=note))
+
+
+def serve_rootless(
+    bench: Workbench,
+    reference: Reference,
+    target: Path,
+    *,
+    note: Callable[[str], object],
+    ready: Callable[[Mounted], object],
+) -> None:
+    """The same, served by this process until it is unmounted; see `rootless.mount_here`."""
+    rootless.mount_here(
+        bench, reference, target, note=note, ready=lambda row: ready(_rootless(row))
+    )
 
 
 @contextlib.contextmanager
@@ -121,24 +150,12 @@ def mounted(
         yield rootfs
 
 
-@contextlib.contextmanager
-def secured(bench: Workbench, reference: Reference) -> Iterator[Stack]:
-    """What `reference` stands for, none of which a collector removes during the block.
-
-    A mount made in it is safe afterwards too: the journal stands for it here, and a lease that the
-    daemon renews stands for it in other stores. Raises as `mount`.
-    """
-    with leases.hold(bench.local, purpose="mount") as held:
-        stack = bench.held_stack(reference, held)
-        bench.check_packs(stack.layers)
-        lend_remotes(bench, stack)
-        yield stack
-
-
 def umount(
     bench: Workbench, target: Path, *, keep_upper: bool = False, lazy: bool = False
 ) -> Unmounted:
-    """Undo `mount`. Raises NotFoundError or BusyError, which names who uses it."""
+    """Undo `mount` of either kind. Raises NotFoundError or BusyError, which names who uses it."""
+    if rootless.umount(bench, target, lazy=lazy):
+        return Unmounted(str(target.resolve()), None)
     rootfs_manager = manager(bench)
     where = target.resolve()
     uppers = [rootfs.upper for rootfs in rootfs_manager.list() if rootfs.target == where]
@@ -154,7 +171,8 @@ def umount_all(
 
     Those in use stay, and the others go: then BusyError is raised.
     """
-    targets = [Path(each.target) for each in list_mounts(bench) if each.process is None]
+    mounts = list_mounts(bench)
+    targets = [Path(each.target) for each in mounts if each.rootless or each.process is None]
     busy: list[BusyError] = []
     done: list[Unmounted] = []
     for target in targets:
@@ -168,8 +186,11 @@ def umount_all(
 
 
 def list_mounts(bench: Workbench) -> list[Mounted]:
-    """What is mounted now."""
-    return [_mounted(rootfs) for rootfs in manager(bench).list()]
+    """What is mounted now; those of root only where root asks."""
+    found = [_rootless(row) for row in rootless.list_mounts(bench)]
+    if missing(Capability.ROOT) is None:
+        found += [_mounted(rootfs) for rootfs in manager(bench).list()]
+    return found
 
 
 def stop_daemon(bench: Workbench, *, force: bool = False) -> bool:
@@ -192,6 +213,18 @@ def stop_daemon(bench: Workbench, *, force: bool = False) -> bool:
 
 _RELEASE_PATIENCE_S = 2.0
 _RELEASE_POLL_S = 0.02
+
+
+def _rootless(row: rootless.RootlessMounted) -> Mounted:
+    return Mounted(
+        reference=row.reference,
+        target=row.target,
+        read_only=True,
+        upper=None,
+        layers=row.layers,
+        process=row.server,
+        rootless=True,
+    )
 
 
 def _mounted(rootfs: Rootfs) -> Mounted:

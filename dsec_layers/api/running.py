@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsec_layers.api.mounting import manager, secured
+from dsec_layers.api.lending import secured
+from dsec_layers.api.mounting import manager
 from dsec_layers.api.runtimes import forget_runtime, working_runtime
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.api.workfolder import work_folder

@@ -16,6 +16,11 @@ from dsec_layers.cli.context import (
     pass_context,
 )
 from dsec_layers.cli.output import table
+from dsec_layers.cli.rootless import (
+    mount_rootless,
+    refuse_what_needs_root,
+    rootless_options,
+)
 from dsec_layers.cli.signing import signature_options
 from dsec_layers.cli.tracing import prefetch_option
 from dsec_layers.errors import InvalidInputError
@@ -25,13 +30,14 @@ from dsec_layers.model.reference import Reference
 
 @click.command(short_help="Mount a layer or environment lazily, or list the mounts.")
 @click.argument("reference", type=ReferenceType(), required=False)
-@click.argument("target", type=click.Path(path_type=Path), required=False)
+@click.argument("target", type=click.Path(path_type=Path, readable=False), required=False)
 @click.option("--read-only", is_flag=True, help="Without a writable upper.")
 @click.option(
     "--upper",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep changes in this directory.",
 )
+@rootless_options
 @prefetch_option
 @signature_options
 @json_option
@@ -42,13 +48,20 @@ def mount(
     target: Path | None,
     read_only: bool,
     upper: Path | None,
+    rootless: bool,
+    foreground: bool,
     prefetch: int | None,
 ) -> None:
     """Mount REFERENCE lazily on the directory TARGET; without arguments list what is mounted.
 
     Data is fetched when it is read, from the local store or from the --store URLs. Changes go to a
     writable upper, which `umount` removes unless it is kept. TARGET is made when it is missing.
+
+    With --rootless any user can do it who has fusermount3. Then nothing can be written, and only
+    this user sees the files.
     """
+    if foreground and not rootless:
+        raise click.UsageError("--foreground goes with --rootless")
     if reference is None or target is None:
         if reference is not None:
             raise click.UsageError("name the directory to mount it on")
@@ -60,6 +73,10 @@ def mount(
                 [(row.reference, row.target, _mode(row)) for row in rows],
             ),
         )
+        return
+    if rootless:
+        refuse_what_needs_root(upper, prefetch)
+        mount_rootless(context, reference, target, foreground=foreground)
         return
     made = mounting.mount(
         context.workbench,
@@ -73,7 +90,7 @@ def mount(
 
 
 @click.command()
-@click.argument("target", type=click.Path(path_type=Path), required=False)
+@click.argument("target", type=click.Path(path_type=Path, readable=False), required=False)
 @click.option("--all", "everything", is_flag=True, help="All mounts of this home.")
 @click.option("--keep-upper", is_flag=True, help="Leave what was written, and print where.")
 @click.option("--lazy", is_flag=True, help="Take it out of sight now, even while it is in use.")
@@ -100,6 +117,8 @@ def umount(
 
 def _mode(row: mounting.Mounted) -> str:
     mode = "ro" if row.read_only else "rw"
+    if row.rootless:
+        return f"{mode}, rootless" + ("" if row.process else ", its server was killed")
     return mode if row.process is None else f"{mode}, of process {row.process}"
 
 

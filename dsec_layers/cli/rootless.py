@@ -31,15 +31,24 @@ def rootless_options(command: F) -> F:
     return command
 
 
-def mount_rootless(
-    context: Context, reference: Reference, target: Path, upper: Path | None, *, foreground: bool
-) -> None:
-    """Mount, and print as `mount` does. Raises as `rootless.mount`."""
+def refuse_what_needs_root(upper: Path | None, prefetch: int | None) -> None:
+    """Options of `mount` that have no meaning without root. Raises InvalidInputError."""
     if upper is not None:
         raise InvalidInputError(
             "--upper does not go with --rootless: an overlay that can be written to needs root",
             hint="copy what is to change, or mount as root without --rootless",
         )
+    if prefetch:
+        raise InvalidInputError(
+            "--prefetch does not go with --rootless: only the daemon of root fetches ahead by traces",
+            hint="leave it out: reading a file in order is fetched ahead anyway",
+        )
+
+
+def mount_rootless(
+    context: Context, reference: Reference, target: Path, *, foreground: bool
+) -> None:
+    """Mount, and print as `mount` does. Raises as `rootless.mount`."""
     bench, note = context.workbench, context.output.note
     if not foreground:
         made = mounting.mount_rootless(bench, reference, target, note=note)
