@@ -233,3 +233,17 @@ def test_a_new_version_starts_by_what_is_known_of_its_layers(cli: Cli, runs: Run
 def _unmounted(cli: Cli) -> Iterator[None]:
     yield
     cli.run("umount", "--all", "--lazy")
+
+
+def test_what_was_put_together_mounts_as_before(cli: Cli, runs: Runs, url: str) -> None:
+    runs.run("bin/b", "lib/used/a", "lib/unused/b")
+    before = cli.json("plan", ENV)["total"]
+    done = cli.json("repack", ENV, "--by-trace", "-t", "env/e:2")
+    assert done["before"] != done["after"]
+    assert cli.json("plan", "env/e:2")["total"]["requests"] <= before["requests"]
+    assert cli.run("verify", "env/e:2").status == 0
+    cli("push", "env/e:2", url)
+    clear_cache(cli)
+    cli("mount", "env/e:2", runs.target)
+    for path, data in FILES.items():
+        assert (runs.target / path).read_bytes() == data
