@@ -1,6 +1,9 @@
-"""`daemon status`, `metrics`, `stop` and `restart`."""
+"""`daemon status`, `metrics`, `stop` and `restart`; `hold` and `serve` for a supervisor."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import click
 
@@ -69,3 +72,30 @@ def restart(context: Context) -> None:
     """Replace the daemon under live mounts: reads wait meanwhile, none fails."""
     told = client(context.workbench).restart().status()
     context.output.result(told, lambda: f"process {told.pid}, generation {told.generation}")
+
+
+@daemon.command(short_help="Start only the holder of the mounts, for a supervisor.")
+@json_option
+@pass_context
+def hold(context: Context) -> None:
+    """Start only the holder of the mounts, unless it runs; the daemon is left to a supervisor.
+
+    Mounts live as long as the holder, whatever happens to daemons. See docs/operating.md.
+    """
+    client(context.workbench).hold()
+    context.output.result({"held": True})
+
+
+@daemon.command(short_help="Be the daemon, in the foreground, for a supervisor.")
+@pass_context
+def serve(context: Context) -> None:
+    """Be the daemon, in the foreground; the holder must run.
+
+    While another daemon serves this home, it stands by until that ends. It is tuned by variables of
+    the environment, see docs/operating.md.
+    """
+    if context.output.as_json:
+        raise click.UsageError("serve has no result; its log is DSEC_HOME/run/daemon.log")
+    home = str(context.workbench.home.root)
+    words = ["-P", "-m", "dsec_layers.daemon", "--home", home, "--stand-by"]
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - without a shell is what is meant

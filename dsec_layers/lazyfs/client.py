@@ -21,6 +21,7 @@ from dsec_layers.model.manifest import Descriptor
 START_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 30.0
 _LOG_TAIL_LINES = 5
+_NOBODY = ("/bin/true",)
 T = TypeVar("T")
 
 
@@ -44,9 +45,18 @@ class DaemonClient:
         self._paths.create()
         with self._starting():
             if not self.running():
-                self._start_holder()
+                self._start_holder(self._successor())
                 self._start_daemon()
         return self
+
+    def hold(self) -> None:
+        """Start only the holder, unless it runs, for a supervisor that sees to the daemon itself.
+
+        Raises DaemonError.
+        """
+        self._paths.create()
+        with self._starting():
+            self._start_holder(_NOBODY)
 
     def succeed(self) -> None:
         """Start a daemon only where one has died and is missed. Raises DaemonError, OSError.
@@ -169,14 +179,15 @@ class DaemonClient:
                 hint="`dsec-layers daemon restart` starts it",
             )
 
-    def _start_holder(self) -> None:
+    def _successor(self) -> list[str]:
+        """What the holder starts when the daemon has died."""
+        program = [sys.executable, "-P", "-m", "dsec_layers.lazyfs.successor"]
+        return [*program, str(self._paths.home), self._module]
+
+    def _start_holder(self, successor: Sequence[str]) -> None:
         if holder.connection(self._paths.run) is None:
             program = [sys.executable, "-I", "-S", str(Path(holder.__file__)), str(self._paths.run)]
-            successor = [sys.executable, "-P", "-m", "dsec_layers.lazyfs.successor"]
-            self._start(
-                [*program, *successor, str(self._paths.home), self._module],
-                "holder of the FUSE connection",
-            )
+            self._start([*program, *successor], "holder of the FUSE connection")
 
     def _start_daemon(self) -> None:
         self._start([sys.executable, "-m", self._module, "--home", str(self._paths.home)], "daemon")

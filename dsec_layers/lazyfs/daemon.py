@@ -45,6 +45,7 @@ def main(
     parser = argparse.ArgumentParser(description="the lazy file system daemon of one home")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--stand-by", action="store_true", help="wait for another daemon's end")
     settings.add_flags(parser)
     arguments = parser.parse_args(argv)
     ready = None
@@ -55,7 +56,13 @@ def main(
         options = settings.tuned(options or Options(), os.environ, arguments)
         if beside is not None:
             threading.Thread(target=beside, args=(arguments.home,), daemon=True).start()
-        serve(arguments.home, open_store, options, ready=ready and partial(ready, detached.READY))
+        serve(
+            arguments.home,
+            open_store,
+            options,
+            ready=ready and partial(ready, detached.READY),
+            stand_by=arguments.stand_by,
+        )
     except DsecError as error:
         if ready is None:
             raise SystemExit(f"error: {error}") from error
@@ -69,18 +76,19 @@ def serve(
     options: Options | None = None,
     *,
     ready: Callable[[], object] | None = None,
+    stand_by: bool = False,
 ) -> None:
     """Serve until asked to stop (control socket or SIGTERM), then end the process.
 
     The holder must run. `ready` is called when clients can connect. Raises BusyError when another
-    daemon runs, DaemonError without a holder, CapabilityMissingError or OSError when FUSE cannot be
-    mounted.
+    daemon runs, unless it is to `stand_by` until that ends; DaemonError without a holder,
+    CapabilityMissingError or OSError when FUSE cannot be mounted.
     """
     paths = Paths(home.absolute())
     os.umask(0o077)
     syscalls.one_arena()  # 300 MB read by many threads: 120 MB are held, else up to 220
     paths.create()
-    _lock(paths.run / "daemon.lock")
+    _lock(paths.run / "daemon.lock", stand_by=stand_by)
     options = options or Options()
     log_to(paths.log, options.log_format)
     lent = holder.borrow(paths.run)  # the line in it is open until the process ends
@@ -98,10 +106,12 @@ def serve(
     os._exit(0)  # without waiting for threads: what they hold unanswered is sent to a successor
 
 
-def _lock(path: Path) -> None:
+def _lock(path: Path, *, stand_by: bool) -> None:
     """Take the lock for as long as the process lives; who has just been killed may end first."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if not _locked(fd):
+    if stand_by:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    elif not _locked(fd):
         owner = os.pread(fd, _PID_DIGITS, 0).strip()
         ended = owner.isdigit() and detached.wait_for_exit(int(owner), _DYING_S)
         if not (ended and _locked(fd)):
