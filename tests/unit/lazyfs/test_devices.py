@@ -10,7 +10,7 @@ from dsec_layers.errors import DaemonError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices, Device
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.protocol import Attached
+from dsec_layers.lazyfs.protocol import Attached, Start
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.layers import file_tree, pack_tree
@@ -25,7 +25,7 @@ class Mortal:
     def ensure(self) -> "Mortal":
         return self
 
-    def attach(self, layer: Descriptor, _: Sequence[str]) -> Attached:
+    def attach(self, layer: Descriptor, _: Sequence[str], start: Start | None) -> Attached:
         if self.deaths:
             self.deaths -= 1
             raise DaemonError("the daemon ended in the middle of a request")
