@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dsec_layers.errors import DsecError, StoreError
-from dsec_layers.lazyfs.breaker import Breaker, BreakerLimits
+from dsec_layers.lazyfs.breaker import Breaker, BreakerLimits, State
 from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.fairqueue import FairQueue
 from dsec_layers.lazyfs.figures import StoreFigures
@@ -79,6 +79,7 @@ class Lane:
         self._sample: Callable[[BlobReader], object] | None = None
         self._pause = threading.Event()  # never set: a wait that no signal handler cuts short
         self._closed = False
+        self._logged = State.CLOSED
 
     # The lock is held by who calls these.
 
@@ -134,7 +135,7 @@ class Lane:
             told.append(_telling(request.job.failed, self._overdue(now - request.began)))
         if self.stuck >= self._limits.threads:
             self.breaker.give_up(now)
-        told += self._flushed()
+        told += [*self._flushed(), *self._turned()]
         due = self.breaker.due
         if due is not None and due <= now:
             self.wake()  # for the probe, if there is a thread left to make it
@@ -219,6 +220,9 @@ class Lane:
             self.breaker.succeeded()
             self._sample = self._sample if request.probe else job.probe
             self.figures.answered_bytes += job.length
+            told = self._turned()
+        for each in told:
+            each()
         self.figures.seconds.observe(time.monotonic() - request.began)
         try:
             job.answered(answer)
@@ -241,7 +245,7 @@ class Lane:
                 self.breaker.failed(now)
             else:
                 self.breaker.succeeded()  # it has answered, if not what one would like to hear
-            told = self._flushed()
+            told = [*self._flushed(), *self._turned()]
         self.figures.seconds.observe(now - request.began)
         for each in [_telling(request.job.failed, error), *told]:
             each()
@@ -253,6 +257,16 @@ class Lane:
         items = self.queue.clear()
         self.figures.refused += len(items)
         return [_telling(item.refuse, self._unavailable()) for item in items]
+
+    def _turned(self) -> list[Then]:
+        """Log that the store is in trouble, or is back; a probe that fails is nothing new."""
+        state = self.breaker.state
+        if state in (self._logged, State.HALF_OPEN):
+            return []
+        self._logged = state
+        if state is State.OPEN:
+            return [lambda: _log.warning("store %s is in trouble and left alone", self.url)]
+        return [lambda: _log.info("store %s answers again", self.url)]
 
     def _unavailable(self) -> StoreError:
         return StoreError(f"store {self.url} is unavailable, and is tried again in a while")

@@ -14,7 +14,7 @@ from dsec_layers.errors import InvalidInputError, StoreError
 from dsec_layers.lazyfs import settings
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.figures import BOUNDS_S, Histogram
-from dsec_layers.lazyfs.logs import JsonFormatter, TextFormatter, fields
+from dsec_layers.lazyfs.logs import JsonFormatter, Sparing, TextFormatter, fields
 from dsec_layers.lazyfs.metadata import unpacked_metadata
 from dsec_layers.lazyfs.metrics import _labels
 from dsec_layers.lazyfs.readtimes import ReadTimes, SlowRead
@@ -135,3 +135,17 @@ def test_the_files_of_a_range_of_the_device(tmp_path: Path) -> None:
         assert files_at(image, [both]) == [[f"/{first.decode()}", f"/{second.decode()}"]]
         assert files_at(image, [(image.device_blocks * BLOCK, BLOCK)]) == [[]]
         assert files_at(image, []) == []
+
+
+def test_a_flood_of_one_kind_is_dammed_and_counted() -> None:
+    sparing = Sparing(some=2, some_s=10)
+    lines = [record("chunk %d") for _ in range(5)]
+    for number, line in enumerate(lines):
+        line.created = float(number)
+    assert [sparing.filter(line) for line in lines] == [True, True, False, False, False]
+    assert sparing.filter(record("something else"))
+    later = record("chunk %d", event="x")
+    later.created = 11.0
+    assert sparing.filter(later)
+    told = json.loads(JsonFormatter().format(later))
+    assert (told["left_out"], told["event"]) == (3, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -193,7 +194,10 @@ def test_when_all_stores_fail_the_error_names_their_troubles(make_rig: MakeRig) 
     assert len(rig.store.requests) == asked
 
 
-def test_a_store_comes_back_without_being_read(make_rig: MakeRig) -> None:
+def test_a_store_comes_back_without_being_read(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dsec_layers.lazyfs.lane")
     rig = make_rig(PATIENT)
     layer = device(rig, "store:1")
     rig.store.fault = failing
@@ -204,6 +208,9 @@ def test_a_store_comes_back_without_being_read(make_rig: MakeRig) -> None:
     rig.store.fault = None
     await_state(rig, State.CLOSED)
     assert read(layer, 0, 8 * BLOCK) == DATA
+    while len(caplog.messages) < 2:
+        time.sleep(0.005)
+    assert caplog.messages == ["store store:1 is in trouble and left alone", "store store:1 answers again"]
 
 
 def test_a_flapping_store_with_a_good_one_behind_it(make_rig: MakeRig) -> None:
