@@ -30,7 +30,8 @@ from dsec_layers.lazyfs.loading import with_table
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.lazyfs.rootlessmounts import RootlessMount, RootlessMounts
-from dsec_layers.lazyfs.settings import CACHE_LIMIT
+from dsec_layers.lazyfs.service import Options
+from dsec_layers.lazyfs.settings import tuned
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.lazyfs.targets import check_place
 from dsec_layers.lazyfs.treefiles import TreeFiles
@@ -42,7 +43,6 @@ from dsec_layers.model.tree import BLOCK_SIZE, Tree
 from dsec_layers.registry import standing
 from dsec_layers.registry.urls import open_store
 
-_MEMORY_BYTES = 64 << 20
 _SCAN_EVERY_S = 600.0
 _ENDING_S = 5.0
 _log = logging.getLogger(__name__)
@@ -95,12 +95,13 @@ def _tree(
     bench: Workbench, stack: Stack, images: Sequence[ErofsImage], stop: threading.Event
 ) -> tuple[TreeNodes, TreeFiles]:
     """What the layers show together, and the way to its data."""
+    options = tuned(Options(), os.environ)
     folder = bench.home.chunks
-    limit = int(os.environ.get(CACHE_LIMIT) or default_limit_bytes(folder))
-    cache = ChunkCache(folder, limit)
+    cache = ChunkCache(folder, options.cache_limit_bytes or default_limit_bytes(folder))
     _beside(stop, _keep_limit, cache)
-    lanes = Lanes(open_store)
-    fetcher = Fetcher(cache, MemoryChunks(_MEMORY_BYTES), lanes)
+    lanes = Lanes(open_store, options.store)
+    memory = MemoryChunks(options.memory_limit_bytes)
+    fetcher = Fetcher(cache, memory, lanes, options.fetch)
     devices = []
     for layer, image in zip(stack.layers, images, strict=True):
         served = with_table(layer, StoreChain(layer.stores, lanes, Counters()))

@@ -75,7 +75,7 @@ def mount(
         )
         return
     if rootless:
-        refuse_what_needs_root(upper, prefetch)
+        refuse_what_needs_root(upper)
         mount_rootless(context, reference, target, foreground=foreground)
         return
     made = mounting.mount(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dsec_layers.api import mounting
 from dsec_layers.cli.context import Context
@@ -31,16 +32,17 @@ def rootless_options(command: F) -> F:
     return command
 
 
-def refuse_what_needs_root(upper: Path | None, prefetch: int | None) -> None:
+def refuse_what_needs_root(upper: Path | None) -> None:
     """Options of `mount` that have no meaning without root. Raises InvalidInputError."""
+    given = click.get_current_context().get_parameter_source
     if upper is not None:
         raise InvalidInputError(
             "--upper does not go with --rootless: an overlay that can be written to needs root",
             hint="copy what is to change, or mount as root without --rootless",
         )
-    if prefetch:
+    if given("prefetch") is ParameterSource.COMMANDLINE:
         raise InvalidInputError(
-            "--prefetch does not go with --rootless: only the daemon of root fetches ahead by traces",
+            "--prefetch does not go with --rootless: only the daemon of root reads traces",
             hint="leave it out: reading a file in order is fetched ahead anyway",
         )
 
