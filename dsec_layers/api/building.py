@@ -28,7 +28,7 @@ from dsec_layers.builder.request import (
     lend_nothing,
     locate,
 )
-from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Before
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -168,11 +168,11 @@ class _Making:
         key = key_of(result, self.name_of(result), self._provenance(result))
         layer = before.find(key)
         if layer is None:
-            layer = self.packed(result, before.frames(self.name_of(result)))
+            layer = self.packed(result, before.of(self.name_of(result)))
             before.remember(key, self.name_of(result), layer)
         return layer
 
-    def packed(self, result: BuildResult, frames: StoredFrames | None = None) -> MountLayer:
+    def packed(self, result: BuildResult, before: Before | None = None) -> MountLayer:
         """The layer of a result. Raises as `pack_layer`."""
         return packed(
             self.bench,
@@ -184,7 +184,7 @@ class _Making:
             known=self._known(result),
             workers=self.workers,
             progress=self.on_bytes,
-            frames=frames,
+            before=before,
         )
 
     def _known(self, result: BuildResult) -> Sequence[KnownLayer]:

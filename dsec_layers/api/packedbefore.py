@@ -1,11 +1,13 @@
 """Layers by what they were packed from: a build in which nothing has changed packs nothing.
 
-    <home>/builder/layers/<key>.json    which layer of the local store came of it
+    <home>/builder/layers/<key>.json      which layer of the local store came of it
+    <home>/builder/layers/<key>.memory    what its packing left behind (`chunks.memory`)
 
 A key is the hash of all that packing depends on: the results of steps, which are never written
 again and whose names are used once, the layer below, and what goes into the config. A record is
 only believed when all blobs of its layer are in the store. Where something has changed, what the
-last layer of the name has compressed is used again; that record has the hash of the name as key.
+last layer of the name has read and compressed is used again; that record and that memory have the
+hash of the name as key.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import os
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,7 @@ import msgspec
 from dsec_layers.builder.request import BuildResult
 from dsec_layers.chunks.frame import ENCODER
 from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Before, Memory
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.loading import decode_table
@@ -34,7 +38,7 @@ from dsec_layers.registry.directory import DirectoryStore
 from dsec_layers.registry.layers import load_layer
 from dsec_layers.registry.leases import Held
 
-_KEPT: Final = 1000
+_KEPT: Final = {".json": 1000, ".memory": 50}
 
 
 class _Inputs(msgspec.Struct, frozen=True):
@@ -88,13 +92,24 @@ class PackedBefore:
             os.utime(record)
         return MountLayer(descriptor, layer.manifest, layer.config, self.store)
 
-    def frames(self, reference: Reference) -> StoredFrames | None:
-        """The frames of the layer of this name that was packed last, if they are made as now."""
+    def of(self, reference: Reference) -> Before:
+        """What is known of the layer of this name that was packed last. Raises StoreError."""
+        place = self.folder / f"{_key_of_name(reference)}.memory"
+        try:
+            memory = Memory.decode(place.read_bytes())
+        except FileNotFoundError:
+            memory = Memory()
+        return Before(self._frames(reference), memory, partial(self._remember_memory, place))
+
+    def _frames(self, reference: Reference) -> StoredFrames | None:
+        """Its frames, if they are made as now; they count among what is held."""
         try:
             record = _read(self._place(_key_of_name(reference)))
             if record.encoder != ENCODER:
                 return None
+            self.held.add([record.layer])
             layer = load_layer(self.store, record.layer)
+            self.held.add(layer.manifest.blobs)
             table = decode_table(self.store.read(layer.manifest.table), layer.config.table)
         except (FileNotFoundError, NotFoundError, CorruptError, InvalidInputError):
             return None
@@ -102,14 +117,21 @@ class PackedBefore:
 
     def remember(self, key: str, reference: Reference, layer: MountLayer) -> None:
         """Note which layer a key has; the records used longest ago are forgotten."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         for each in (key, _key_of_name(reference)):
-            aside = self.folder / f".{each}-{secrets.token_hex(4)}"
-            aside.write_bytes(canonical.encode(_Record(layer.descriptor, ENCODER)))
-            aside.replace(self._place(each))
-        records = sorted(self.folder.iterdir(), key=_used_s)
-        for record in records[:-_KEPT]:
-            record.unlink(missing_ok=True)
+            self._write(self._place(each), canonical.encode(_Record(layer.descriptor, ENCODER)))
+        for suffix, kept in _KEPT.items():
+            files = sorted(self.folder.glob(f"*{suffix}"), key=_used_s)
+            for file in files[:-kept]:
+                file.unlink(missing_ok=True)
+
+    def _remember_memory(self, place: Path, memory: Memory) -> None:
+        self._write(place, memory.encode())
+
+    def _write(self, place: Path, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        aside = self.folder / f".{place.stem}-{secrets.token_hex(4)}"
+        aside.write_bytes(data)
+        aside.replace(place)
 
     def _place(self, key: str) -> Path:
         return self.folder / f"{key}.json"

@@ -8,7 +8,7 @@ from dsec_layers.api.rows import LayerRow, layer_row
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder.pack import pack_layer
-from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Before
 from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -57,7 +57,7 @@ def packed(
     known: Sequence[KnownLayer] = (),
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
-    frames: StoredFrames | None = None,
+    before: Before | None = None,
 ) -> MountLayer:
     """The first half of `publish`: the layer is whole in the local store, without a tag.
 
@@ -75,7 +75,7 @@ def packed(
             workers=workers,
             progress=progress,
             known=known,
-            frames=frames,
+            before=before,
         )
     return MountLayer(made.manifest.descriptor(), made.manifest, made.config, bench.local)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,6 +23,7 @@ from dsec_layers.chunks.content import (
     scan_bytes,
 )
 from dsec_layers.chunks.device import DeviceLayout
+from dsec_layers.chunks.memory import Files
 from dsec_layers.chunks.packs import Held
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.erofs.planning import Extent, erofs_runs
@@ -51,11 +54,16 @@ class ContentPacker:
         chunker: Chunker,
         progress: Progress | None = None,
         held: Mapping[bytes, Held] | None = None,
+        files: Files | None = None,
     ) -> None:
-        """`held` are the contents of layers below; see `borrowed`."""
+        """`held` are the contents of layers below; see `borrowed`.
+
+        What `files` knows is not read where its chunks are stored somewhere.
+        """
         self.extents: dict[bytes, tuple[Extent, ...]] = {}
         self.borrowed: list[tuple[Entry, Held]] = []
         self._held = held or {}
+        self._files = files
         self._source = source
         self._chunker = chunker
         self._progress = progress
@@ -108,42 +116,55 @@ class ContentPacker:
 
     def _pack(self, entry: Entry) -> bytes:
         content = self._source.contents[entry.path]
-        try:
-            read = self._read_small if entry.size <= READ_WHOLE_BYTES else self._read_large
-            digest = read(content, entry)
-        except OSError as error:
-            if error.errno in _GONE:
-                raise changed(content) from error
-            if isinstance(error, PermissionError):
-                raise CapabilityMissingError(
-                    f"cannot read {os.fsdecode(content.path)}: {error.strerror}",
-                    hint="run as root, or as the owner of the tree",
-                ) from error
-            raise
-        if entry.digest not in (b"", digest):
+        with _explained(content):
+            scan = self._add(content, entry)
+        if entry.digest not in (b"", scan.digest):
             raise CorruptError(f"the content of {entry.path!r} does not match its digest")
         self._report(entry.size)
-        return digest
+        return scan.digest
 
-    def _read_small(self, content: Content, entry: Entry) -> bytes:
+    def _add(self, content: Content, entry: Entry) -> Scan:
+        known = self._files.find(content) if self._files else None
+        if known is not None:
+            self._add_known(content, entry, known)
+            return known
+        state = self._files.state(content) if self._files else None
+        read = self._read_small if entry.size <= READ_WHOLE_BYTES else self._read_large
+        scan = read(content, entry)
+        if self._files:
+            self._files.note(content, state, scan)
+        return scan
+
+    def _add_known(self, content: Content, entry: Entry, scan: Scan) -> None:
+        """Add a content that is read only if nothing else has its chunks."""
+        runs = self._place(scan, entry)
+        size = sum(length for _, length in runs)
+        if size >= LARGE_FILE_BYTES:
+            if not self._chunker.add_remembered(scan.digest):
+                with ContentReader(content, entry.size) as reader:
+                    _check(content, reader.scan(), scan)
+                    self._chunker.add_stream(scan.digest, reader.stream(runs))
+        elif runs:
+            read = partial(_read_known, content, entry.size, scan, runs)
+            self._chunker.add_later(scan.digest, size, read)
+
+    def _read_small(self, content: Content, entry: Entry) -> Scan:
         data = read_whole(content, entry.size)
         scan = scan_bytes(data)
         runs = self._place(scan, entry)
         if runs:
-            whole = runs[0][1] == len(data)
-            stored = data if whole else b"".join(data[at : at + length] for at, length in runs)
-            self._chunker.add(scan.digest, stored)
-        return scan.digest
+            self._chunker.add(scan.digest, _joined(data, runs))
+        return scan
 
-    def _read_large(self, content: Content, entry: Entry) -> bytes:
+    def _read_large(self, content: Content, entry: Entry) -> Scan:
         with ContentReader(content, entry.size) as reader:
             scan = reader.scan()
             runs = self._place(scan, entry)
             if sum(length for _, length in runs) >= LARGE_FILE_BYTES:
-                self._chunker.add_stream(reader.stream(runs))
+                self._chunker.add_stream(scan.digest, reader.stream(runs))
             elif runs:
                 self._chunker.add(scan.digest, b"".join(reader.stream(runs)))
-        return scan.digest
+        return scan
 
     def _place(self, scan: Scan, entry: Entry) -> Sequence[Run]:
         """Give the content its extents; returns the runs to store, none when it lies somewhere."""
@@ -164,6 +185,38 @@ class ContentPacker:
         if self._progress is not None and self._unreported >= at_least:
             self._progress(self._unreported)
             self._unreported = 0
+
+
+@contextlib.contextmanager
+def _explained(content: Content) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _GONE:
+            raise changed(content) from error
+        if isinstance(error, PermissionError):
+            raise CapabilityMissingError(
+                f"cannot read {os.fsdecode(content.path)}: {error.strerror}",
+                hint="run as root, or as the owner of the tree",
+            ) from error
+        raise
+
+
+def _read_known(content: Content, size: int, scan: Scan, runs: Sequence[Run]) -> bytes:
+    """The stored bytes of a content of which `scan` was remembered."""
+    with _explained(content), ContentReader(content, size) as reader:
+        _check(content, reader.scan(), scan)
+        return b"".join(reader.stream(runs))
+
+
+def _check(content: Content, found: Scan, remembered: Scan) -> None:
+    if found.digest != remembered.digest:
+        raise changed(content)
+
+
+def _joined(data: bytes, runs: Sequence[Run]) -> bytes:
+    whole = runs[0][1] == len(data)
+    return data if whole else b"".join(data[at : at + length] for at, length in runs)
 
 
 def _stored_runs(entry: Entry, runs: Sequence[Run]) -> Sequence[Run]:

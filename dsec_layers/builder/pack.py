@@ -22,9 +22,10 @@ from dsec_layers.builder.borrowing import held_contents, settle
 from dsec_layers.builder.contents import ContentPacker, Progress
 from dsec_layers.chunks.chunker import Chunker
 from dsec_layers.chunks.constants import MIB, ZSTD_LEVEL
-from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Before, Files, Memory
 from dsec_layers.chunks.packs import KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
+from dsec_layers.chunks.recall import Recall
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.erofs.writer import write_image
 from dsec_layers.errors import DISK_FULL, NoSpaceError
@@ -69,15 +70,15 @@ def pack_layer(
     workers: int | None = None,
     progress: Progress | None = None,
     known: Sequence[KnownLayer] = (),
-    frames: StoredFrames | None = None,
+    before: Before | None = None,
 ) -> PackedLayer:
     """Pack `source` and put its blobs and its manifest into `store`; no tag is set.
 
     `work_dir` is an existing folder, best on the disk of the store, where packs lie until they are
     published; nothing is left in it. `workers` is the number of compressing threads, by default one
     a core. `progress` is called with the content bytes read since its last call. Chunks that packs
-    of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule), and what
-    `frames` has is not compressed again.
+    of `known` layers hold are referred to instead of stored (`chunks.packs` has the rule). What is
+    known of an earlier version is not read or compressed again; it is told what is known now.
 
     Raises CorruptError when a file changes meanwhile or has another digest than its entry says,
     CapabilityMissingError when one may not be read, InvalidInputError for a tree that the formats
@@ -88,10 +89,13 @@ def pack_layer(
             tempfile.TemporaryDirectory(prefix="pack-", dir=work_dir) as folder,
             _Publisher(store) as publisher,
             PackSet(Path(folder), publisher.put_later, known) as packs,
-            ChunkPipeline(packs, workers, frames) as pipeline,
+            ChunkPipeline(packs, workers, before.frames if before else None) as pipeline,
         ):
             held = held_contents(known)
-            contents = ContentPacker(source, Chunker(pipeline.emit), progress, held)
+            files = Files(before.memory.files) if before else None
+            recall = Recall(before.memory.recipes, pipeline) if before else None
+            chunker = Chunker(pipeline.emit, recall)
+            contents = ContentPacker(source, chunker, progress, held, files)
             tree = contents.run()
             settle(contents, pipeline, packs)
             tree_digest = tree.digest()
@@ -112,6 +116,9 @@ def pack_layer(
             )
             publisher.wait()
             manifest = _publish(store, pack_blobs, table_part, metadata, config)
+            if before and files and recall:
+                chunks = ((chunk.digest, chunk.length) for chunk in table)
+                before.remember(Memory(files.seen, recall.made(chunks)))
             return PackedLayer(manifest, config, tree)
     except OSError as error:
         if error.errno in DISK_FULL:

@@ -4,26 +4,41 @@ Contents are given in device order. Small ones are grouped; a group ends after a
 digest says so, with a probability proportional to its padded size. So the same run of files gives
 the same chunks in every build, and an inserted, changed or removed file alters the chunks around it
 only. Large ones are cut by FastCDC on their own, begin a chunk and end one.
+
+What is remembered of an earlier layer (`Remembered`) needs no bytes: a group of contents whose
+digests are known is passed on without them, and so is a large content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import pyfastcdc
 
 from dsec_layers.chunks import constants as c
 from dsec_layers.chunks.device import padded
+from dsec_layers.chunks.memory import group_key
 from dsec_layers.model.tree import BLOCK_SIZE
 
 Piece = bytes | memoryview
 Emit = Callable[[list[Piece]], None]
+Read = Callable[[], bytes]
 
 _ZEROS: Final = bytes(BLOCK_SIZE)
 # A content ends its group when the first eight bytes of its digest, as a number, are below padded
 # size times this.
 _END_RATE: Final = (1 << 64) // (c.GROUP_TARGET_BYTES - c.GROUP_MIN_BYTES)
+
+
+class Remembered(Protocol):
+    """Chunks by the digest of a large content, or by `group_key` of small ones."""
+
+    def take(self, key: bytes) -> bool:
+        """Emit the chunks of a key, if they are known."""
+
+    def note(self, key: bytes) -> None:
+        """Learn that all chunks emitted since the last call are those of `key`."""
 
 
 class Chunker:
@@ -32,9 +47,10 @@ class Chunker:
     `add` or `add_stream` for each content, then `flush` once.
     """
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, remembered: Remembered | None = None) -> None:
         self._emit = emit
-        self._group: list[Piece] = []
+        self._remembered = remembered
+        self._group: list[tuple[bytes, int, Piece | Read]] = []
         self._group_bytes = 0
         self._cdc = pyfastcdc.FastCDC(
             c.CDC_AVERAGE_BYTES,
@@ -47,28 +63,49 @@ class Chunker:
         """Add a content held in memory: its data runs, joined. An empty one takes no space."""
         size = len(data)
         if size >= c.LARGE_FILE_BYTES:
-            self._add_cuts(cut.data for cut in self._cdc.cut_buf(data))
+            self._add_cuts(digest, (cut.data for cut in self._cdc.cut_buf(data)))
         elif size:
             self._add_small(digest, data, size)
 
-    def add_stream(self, pieces: Iterable[bytes]) -> None:
+    def add_later(self, digest: bytes, size: int, read: Read) -> None:
+        """Add a content of `size` stored bytes, less than LARGE_FILE_BYTES.
+
+        `read` gives them, and is called by the time of `flush`, or never. What it raises comes out
+        of whichever call ends the group.
+        """
+        self._add_small(digest, read, size)
+
+    def add_remembered(self, digest: bytes) -> bool:
+        """Add a content of at least LARGE_FILE_BYTES by its digest; False when it must be read."""
+        self.flush()
+        if self._remembered is None or not self._remembered.take(digest):
+            return False
+        self._remembered.note(digest)
+        return True
+
+    def add_stream(self, digest: bytes, pieces: Iterable[bytes]) -> None:
         """Add the stored bytes of a content of at least LARGE_FILE_BYTES, piece by piece."""
-        self._add_cuts(bytes(cut.data) for cut in self._cdc.cut_stream(_Stream(pieces)))
+        cuts = self._cdc.cut_stream(_Stream(pieces))
+        self._add_cuts(digest, (bytes(cut.data) for cut in cuts))
 
     def flush(self) -> None:
         """End the last group."""
-        if self._group:
-            self._emit(self._group)
-            self._group = []
-            self._group_bytes = 0
+        if not self._group:
+            return
+        group, self._group, self._group_bytes = self._group, [], 0
+        if self._remembered is None:
+            self._emit(_pieces(group))
+            return
+        key = group_key(digest for digest, _, _ in group)
+        if not self._remembered.take(key):
+            self._emit(_pieces(group))
+        self._remembered.note(key)
 
-    def _add_small(self, digest: bytes, data: Piece, size: int) -> None:
+    def _add_small(self, digest: bytes, data: Piece | Read, size: int) -> None:
         space = padded(size)
         if self._group_bytes + space > c.MAX_CHUNK_BYTES:
             self.flush()
-        self._group.append(data)
-        if space != size:
-            self._group.append(_ZEROS[: space - size])
+        self._group.append((digest, size, data))
         self._group_bytes += space
         if (
             self._group_bytes >= c.GROUP_MIN_BYTES
@@ -76,7 +113,7 @@ class Chunker:
         ):
             self.flush()
 
-    def _add_cuts(self, cuts: Iterator[Piece]) -> None:
+    def _add_cuts(self, digest: bytes, cuts: Iterator[Piece]) -> None:
         self.flush()
         total = 0
         held: Piece = b""  # one cut behind, because the last is padded
@@ -86,6 +123,17 @@ class Chunker:
             held = cut
             total += len(cut)
         self._emit([held, bytes(padded(total) - total)] if padded(total) != total else [held])
+        if self._remembered is not None:
+            self._remembered.note(digest)
+
+
+def _pieces(group: list[tuple[bytes, int, Piece | Read]]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for _, size, data in group:
+        pieces.append(data() if callable(data) else data)
+        if size % BLOCK_SIZE:
+            pieces.append(_ZEROS[size % BLOCK_SIZE :])
+    return pieces
 
 
 class _Stream:

@@ -30,6 +30,11 @@ class StoredFrames:
         self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         self._sound: dict[int, bool] = {}
 
+    def has(self, digest: bytes) -> bool:
+        """Whether the layer has a chunk, in a sound pack."""
+        chunk = self._chunks.get(digest)
+        return chunk is not None and self._is_sound(chunk.pack)
+
     def find(self, digest: bytes) -> bytes | None:
         """The stored form of a chunk, if the layer has it."""
         chunk = self._chunks.get(digest)

@@ -19,12 +19,14 @@ from dsec_layers.chunks.chunker import Piece
 from dsec_layers.chunks.constants import MIB
 from dsec_layers.chunks.frame import chunk_digest, encode_chunk
 from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Cut
 from dsec_layers.chunks.packs import PackSet
+from dsec_layers.errors import CorruptError
 
 BATCH_BYTES: Final = MIB
 IN_FLIGHT_BYTES: Final = 64 * MIB
 
-_Batch = list[Sequence[Piece]]
+_Batch = list[Sequence[Piece] | Cut]
 _Stored = tuple[bytes, int, bytes | None]  # digest, plain length, stored form
 
 
@@ -43,6 +45,7 @@ class ChunkPipeline:
         self._packs = packs
         self._frames = frames
         self._pool = ThreadPoolExecutor(max(1, workers - 1), "chunks")
+        self.count = 0  # chunks taken
         self._batch: _Batch = []
         self._batch_bytes = 0
         self._waiting: deque[tuple[int, Future[list[_Stored]]]] = deque()
@@ -56,16 +59,30 @@ class ChunkPipeline:
 
     def emit(self, pieces: Sequence[Piece]) -> None:
         """Take the next chunk. Raises what a thread raised."""
-        self._batch.append(pieces)
-        self._batch_bytes += sum(map(len, pieces))
-        if self._batch_bytes >= BATCH_BYTES:
-            self._pass_on()
+        self._take(pieces, sum(map(len, pieces)))
+
+    def has(self, digest: bytes) -> bool:
+        """Whether a chunk may be given to `refer`, without its bytes."""
+        return not self._packs.needs(digest) or (
+            self._frames is not None and self._frames.has(digest)
+        )
+
+    def refer(self, cut: Cut) -> None:
+        """Take the next chunk, which `has` knows. Raises as `emit`."""
+        self._take(cut, cut.length)
 
     def drain(self) -> None:
         """Wait until every chunk has reached the packs."""
         self._pass_on()
         while self._waiting:
             self._deliver()
+
+    def _take(self, chunk: Sequence[Piece] | Cut, size: int) -> None:
+        self.count += 1
+        self._batch.append(chunk)
+        self._batch_bytes += size
+        if self._batch_bytes >= BATCH_BYTES:
+            self._pass_on()
 
     def _pass_on(self) -> None:
         """Give the batch to the threads, or work on it here when they have enough."""
@@ -93,7 +110,21 @@ class ChunkPipeline:
             self._packs.add(*stored)
 
     def _pack(self, batch: _Batch) -> list[_Stored]:
-        return [self._pack_chunk(pieces) for pieces in batch]
+        return [
+            self._find_chunk(chunk) if isinstance(chunk, Cut) else self._pack_chunk(chunk)
+            for chunk in batch
+        ]
+
+    def _find_chunk(self, cut: Cut) -> _Stored:
+        if not self._packs.needs(cut.digest):
+            return *cut, None
+        stored = self._frames.find(cut.digest) if self._frames else None
+        if stored is None:
+            raise CorruptError(
+                f"chunk blake3:{cut.digest.hex()} was removed from the store meanwhile",
+                hint="run it again: what is missing is then made anew",
+            )
+        return *cut, stored
 
     def _pack_chunk(self, pieces: Sequence[Piece]) -> _Stored:
         plain = b"".join(pieces)

@@ -29,7 +29,8 @@ def cut(contents: list[bytes], *, stream: bool = False) -> list[bytes]:
     chunker = Chunker(emit)
     for data in contents:
         if stream and len(data) >= c.LARGE_FILE_BYTES:
-            chunker.add_stream(data[at : at + 99_991] for at in range(0, len(data), 99_991))
+            pieces = (data[at : at + 99_991] for at in range(0, len(data), 99_991))
+            chunker.add_stream(blake3.blake3(data).digest(), pieces)
         else:
             chunker.add(blake3.blake3(data).digest(), data)
     chunker.flush()

@@ -10,6 +10,7 @@ from dsec_layers.builder.pack import PackedLayer, pack_layer
 from dsec_layers.chunks import pipeline
 from dsec_layers.chunks.frame import chunk_digest, decode_chunk
 from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.memory import Before
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.model.reference import Kind
@@ -29,8 +30,9 @@ def tree(tmp_path: Path) -> Path:
 def pack(
     tree: Path, folder: Path, store: MemoryStore, frames: StoredFrames | None = None
 ) -> PackedLayer:
+    before = Before(frames)
     return pack_layer(
-        walk(tree), kind=Kind.BASE, name="x", store=store, work_dir=folder, frames=frames
+        walk(tree), kind=Kind.BASE, name="x", store=store, work_dir=folder, before=before
     )
 
 
