@@ -8,7 +8,18 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("build", "gc", "import_image", "lazy_start", "pack", "read", "trace", "upgrade")
+NAMES = (
+    "build",
+    "burst",
+    "gc",
+    "import_image",
+    "lazy_start",
+    "lazyfs",
+    "pack",
+    "read",
+    "trace",
+    "upgrade",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

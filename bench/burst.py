@@ -1,0 +1,215 @@
+"""64 sandboxes start at once on 16 environments: lazily, after pulling, and with all of it local.
+
+An environment is a base with a Python of 50 MB and 60 MB of libraries, its own workspace of 8 MB,
+and a toolkit of 20 MB that all share. The store is behind a shaper: 5 ms a request, 100 MB/s for
+all together, as one node of a cluster has it. Each sandbox has a writable rootfs of its own, and
+runs in it, by chroot, Python with a handful of imports over a part of the sources of its workspace, which it
+compiles, and writes bytecode. No container is started: it would cost the same in all three.
+
+Pulling is what one does without lazy mounts: the environments come one after the other, all
+connections working for one, and a sandbox starts when its own is there. With all local a pull has
+been done before the clock starts. Bytes written are what the home takes on disk in the end; uppers
+are counted to none, being the same in all. Every run has a home and a daemon of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import shaper
+from bench.report import Metric, Report, ratio
+from bench.trees import make_tree
+from dsec_layers.api import composing, importing, mounting, moving
+from dsec_layers.api.publishing import publish
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.model.manifest import Provenance
+from dsec_layers.model.reference import Reference
+from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.registry.urls import PLUGINS_VARIABLE
+from dsec_layers.sources.directory import walk
+from dsec_layers.sources.times import clamp_times
+from tests.support.rootfs import add_libraries, make_rootfs
+
+ENVIRONMENTS, SANDBOXES = 16, 64
+LATENCY_MS, MB_S = 5, 100
+RUNS = 3
+SPEEDUP_GOAL, SAVED_GOAL, LOCAL_GOAL = 1.71, 0.57, 1.1
+PYTHON = Path("/usr/lib/python3.11")
+WORK = (
+    "import json, ssl, sqlite3, email, unittest, compileall, sys;"
+    "sys.exit(not compileall.compile_dir('/workspace/pkg000/module00', quiet=1))"
+)
+References = list[Reference]
+
+
+@dataclass(frozen=True)
+class Burst:
+    """One run: seconds until the last sandbox has ended, bytes that the home takes on disk."""
+
+    seconds: float
+    written_bytes: int
+
+
+def main() -> Report:
+    """Measure the three in turns."""
+    os.environ[PLUGINS_VARIABLE] = shaper.__name__
+    os.environ["PYTHONPATH"] = str(Path(shaper.__file__).parent.parent)
+    ways: dict[str, Callable[[Workbench, References], float]] = {
+        "lazily": _lazily,
+        "pulled": _pulled,
+        "local": _local,
+    }
+    bursts: dict[str, list[Burst]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory(prefix="bench-burst-", dir="/var/tmp") as name:
+        folder = Path(name)
+        near = Workbench(folder / "near")
+        environments = _environments(near, folder)
+        url = f"shaped+{near.local.url}?latency_ms={LATENCY_MS}&mb_s={MB_S}"
+        for _ in range(RUNS):
+            for way, run in ways.items():
+                bursts[way].append(_burst(folder, url, environments, run))
+    seconds = {way: [burst.seconds for burst in runs] for way, runs in bursts.items()}
+    sizes = {
+        way: statistics.median(burst.written_bytes for burst in runs)
+        for way, runs in bursts.items()
+    }
+    saved = 1 - sizes["lazily"] / sizes["pulled"]
+    return Report(
+        "burst",
+        {
+            "speedup_over_pulling": Metric(
+                ratio(seconds["pulled"], seconds["lazily"]),
+                SPEEDUP_GOAL,
+                "higher",
+                list(zip(seconds["pulled"], seconds["lazily"], strict=True)),
+            ),
+            "share_of_bytes_saved": Metric(saved, SAVED_GOAL, "higher"),
+            "time_over_all_local": Metric(
+                ratio(seconds["lazily"], seconds["local"]),
+                LOCAL_GOAL,
+                "lower",
+                list(zip(seconds["lazily"], seconds["local"], strict=True)),
+            ),
+            "lazily_s": Metric(statistics.median(seconds["lazily"]), None, "lower"),
+            "pulled_s": Metric(statistics.median(seconds["pulled"]), None, "lower"),
+            "local_s": Metric(statistics.median(seconds["local"]), None, "lower"),
+            "written_lazily_mb": Metric(sizes["lazily"] / 1e6, None, "lower"),
+            "written_pulled_mb": Metric(sizes["pulled"] / 1e6, None, "lower"),
+        },
+    )
+
+
+def _burst(
+    folder: Path, url: str, environments: References, run: Callable[[Workbench, References], float]
+) -> Burst:
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=folder))
+    bench = Workbench(home, [url])
+    try:
+        seconds = run(bench, environments)
+    finally:
+        mounting.stop_daemon(bench, force=True)
+    os.sync()
+    kept = sum(path.lstat().st_blocks * 512 for path in home.rglob("*"))
+    shutil.rmtree(home)
+    return Burst(seconds, kept)
+
+
+def _lazily(bench: Workbench, environments: References) -> float:
+    began = time.perf_counter()
+    _sandboxes(bench, environments, lambda _: None)
+    return time.perf_counter() - began
+
+
+def _pulled(bench: Workbench, environments: References) -> float:
+    there = {reference: threading.Event() for reference in environments}
+
+    def pull_all() -> None:
+        for reference in environments:
+            moving.pull(bench, reference)
+            there[reference].set()
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(1) as pulling:
+        pulled = pulling.submit(pull_all)
+        _sandboxes(bench, environments, lambda reference: there[reference].wait())
+        pulled.result()
+    return time.perf_counter() - began
+
+
+def _local(bench: Workbench, environments: References) -> float:
+    for reference in environments:
+        moving.pull(bench, reference)
+    began = time.perf_counter()
+    _sandboxes(bench, environments, lambda _: None)
+    return time.perf_counter() - began
+
+
+def _sandboxes(
+    bench: Workbench, environments: References, ready: Callable[[Reference], object]
+) -> None:
+    """Run them all at once; raises when one of them fails."""
+
+    def sandbox(number: int) -> None:
+        reference = environments[number % len(environments)]
+        ready(reference)
+        with mounting.mounted(bench, reference) as rootfs:
+            command = ["chroot", str(rootfs.target), "/usr/bin/python3.11", "-S", "-c", WORK]
+            subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin"})
+
+    with ThreadPoolExecutor(SANDBOXES) as pool:
+        list(pool.map(sandbox, range(SANDBOXES)))
+
+
+def _environments(bench: Workbench, folder: Path) -> References:
+    base = folder / "base"
+    make_rootfs(base)
+    _add_python(base)
+    make_tree(base / "opt/libraries", files=6000, total_bytes=60_000_000)
+    importing.import_(bench, str(base), Reference.parse("base/burst:v1"))
+    toolkit = Reference.parse("toolkit/burst:v1")
+    _layer(bench, folder / "toolkit", "opt/toolkit", toolkit, files=1500, total_bytes=20_000_000)
+    made = []
+    for number in range(ENVIRONMENTS):
+        workspace = Reference.parse(f"workspace/burst{number}:v1")
+        _layer(bench, folder / f"w{number}", "workspace", workspace, seed=number)
+        made.append(Reference.parse(f"env/burst/e{number}:v1"))
+        parts = [Reference.parse("base/burst:v1"), workspace, toolkit]
+        composing.compose(bench, parts, made[-1])
+    return made
+
+
+def _layer(
+    bench: Workbench,
+    folder: Path,
+    place: str,
+    reference: Reference,
+    *,
+    files: int = 600,
+    total_bytes: int = 8_000_000,
+    seed: int = 1,
+) -> None:
+    make_tree(folder / place, files=files, total_bytes=total_bytes, seed=100 + seed)
+    base = bench.resolve(Reference.parse("base/burst:v1"))
+    provenance = Provenance(source="build", base=base.digest)
+    publish(bench, clamp_times(walk(folder), 0), reference, run=RunConfig(), provenance=provenance)
+
+
+def _add_python(root: Path) -> None:
+    """Debian's Python, with the libraries that its modules need."""
+    program = root / "usr/bin/python3.11"
+    program.parent.mkdir(parents=True)
+    shutil.copy("/usr/bin/python3.11", program)
+    leave = shutil.ignore_patterns("__pycache__", "test")
+    shutil.copytree(PYTHON, root / PYTHON.relative_to("/"), symlinks=True, ignore=leave)
+    for binary in [program, *(PYTHON / "lib-dynload").glob("*.so")]:
+        add_libraries(root, str(binary))

@@ -1,0 +1,146 @@
+"""Reading from afar, and many layers on one node; `bench read` has what is local.
+
+Afar is a store behind a shaper in the daemon: 20 ms a request, 1 GB/s (10**9 bytes) for all
+together. Every run has a home of its own, so a fresh daemon, nothing cached and no trace of earlier
+accesses. The file of 512 MiB is that of `bench read`. Bandwidth is bytes read by fio over its time.
+
+1,000 layers of one small file each are mounted, without an overlay, which takes 500 at most: for
+the first time, which fetches and unpacks their metadata, and once more. Memory is that of the
+daemon when they are mounted and 50,000 chunks of 4 KiB have been read through it into its cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import shaper
+from bench.read import FILE_BYTES, REFERENCE, make_tree
+from bench.report import Metric, Report
+from dsec_layers.api import importing, mounting
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.lazyfs.layers import MountLayer
+from dsec_layers.registry.urls import PLUGINS_VARIABLE
+from tests.support.devices import put_device
+from tests.support.layers import file_tree, pack_tree
+
+LATENCY_MS, LINK_MB_S = 20, 1000
+READERS = 32
+RUNS = 5
+LAYERS, CHUNKS, CHUNK_BYTES = 1000, 50_000, 4096
+ONE_READER_MB_S, SHARE_OF_LINK, MOUNT_S, DAEMON_MIB = 250.0, 0.8, 1.5, 150.0
+
+
+def main() -> Report:
+    """Measure both."""
+    os.environ[PLUGINS_VARIABLE] = shaper.__name__
+    os.environ["PYTHONPATH"] = str(Path(shaper.__file__).parent.parent)
+    with tempfile.TemporaryDirectory(prefix="bench-lazyfs-", dir="/var/tmp") as name:
+        folder = Path(name)
+        metrics = _from_afar(folder) | _many_layers(folder)
+    return Report("lazyfs", metrics)
+
+
+def _from_afar(folder: Path) -> dict[str, Metric]:
+    near = Workbench(folder / "near")
+    make_tree(folder / "tree")
+    importing.import_(near, str(folder / "tree"), REFERENCE)
+    one, many = [], []
+    for _ in range(RUNS):
+        one.append(_cold_read(folder, near, 1))
+        many.append(_cold_read(folder, near, READERS))
+    share = statistics.median(many) / LINK_MB_S
+    return {
+        "remote_one_reader_mb_s": Metric(statistics.median(one), ONE_READER_MB_S, "higher", one),
+        f"remote_{READERS}_readers_of_link": Metric(share, SHARE_OF_LINK, "higher", many),
+    }
+
+
+def _cold_read(folder: Path, near: Workbench, readers: int) -> float:
+    """MB a second of so many readers, each of its own part of the file."""
+    url = f"shaped+{near.local.url}?latency_ms={LATENCY_MS}&mb_s={LINK_MB_S}"
+    with tempfile.TemporaryDirectory(prefix="home-", dir=folder) as name:
+        far = Workbench(Path(name), [url])
+        try:
+            with mounting.mounted(far, REFERENCE, folder / "far", read_only=True) as rootfs:
+                return _fio(rootfs.target / "data", readers)
+        finally:
+            mounting.client(far).stop(force=True)
+
+
+def _fio(file: Path, readers: int) -> float:
+    part = FILE_BYTES // readers
+    command = [
+        *("fio", "--name=read", f"--filename={file}", "--rw=read", "--bs=1M", "--readonly"),
+        *("--ioengine=psync", "--invalidate=0", "--thread", f"--numjobs={readers}"),
+        *(f"--size={part}", f"--offset_increment={part}", "--group_reporting"),
+        "--output-format=json",
+    ]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return float(told["jobs"][0]["read"]["bw"]) * 1024 / 1e6
+
+
+def _many_layers(folder: Path) -> dict[str, Metric]:
+    bench = Workbench(folder / "many")
+    layers = [_small_layer(bench, folder, number) for number in range(LAYERS)]
+    noise = random.Random(5).randbytes(CHUNKS * CHUNK_BYTES)
+    device = put_device(bench.local, noise, [CHUNK_BYTES] * CHUNKS)
+    daemon = mounting.client(bench).ensure()
+    try:
+        empty_mib = _resident_mib(daemon.status().pid)
+        first_s: list[float] = []
+        again_s: list[float] = []
+        for _ in range(RUNS):
+            for seconds in (first_s, again_s):
+                with _timed_mount(bench, layers, seconds):
+                    pass
+            for image in (bench.home.root / "metadata").iterdir():
+                image.unlink()
+        with _timed_mount(bench, layers, []):
+            mounted_mib = _resident_mib(daemon.status().pid)
+            attached = daemon.attach(device, [bench.local.url])
+            if Path(attached.path).read_bytes() != noise:
+                raise RuntimeError("what was read is not what was packed")
+            full_mib = _resident_mib(daemon.status().pid)
+    finally:
+        mounting.client(bench).stop(force=True)
+    first, again = statistics.median(first_s), statistics.median(again_s)
+    return {
+        "mount_1000_layers_s": Metric(again, MOUNT_S, "lower", again_s),
+        "mount_1000_layers_first_s": Metric(first, None, "lower", first_s),
+        "daemon_mib": Metric(full_mib, DAEMON_MIB, "lower"),
+        "daemon_mib_layers_mounted": Metric(mounted_mib, None, "lower"),
+        "daemon_mib_idle": Metric(empty_mib, None, "lower"),
+    }
+
+
+def _small_layer(bench: Workbench, folder: Path, number: int) -> MountLayer:
+    data = b"%d" % number * 1000
+    return pack_tree(*file_tree({b"file": data}), bench.local, folder, name=f"n{number}")
+
+
+@contextlib.contextmanager
+def _timed_mount(
+    bench: Workbench, layers: list[MountLayer], seconds: list[float]
+) -> Iterator[None]:
+    began = time.perf_counter()
+    with mounting.manager(bench).layer_dirs(layers) as folders:
+        seconds.append(time.perf_counter() - began)
+        if (folders[-1] / "file").read_bytes() != b"%d" % (LAYERS - 1) * 1000:
+            raise RuntimeError("what was read is not what was packed")
+        yield
+
+
+def _resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"process {pid} has ended")
