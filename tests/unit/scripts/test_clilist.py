@@ -16,9 +16,10 @@ def test_the_page_is_current() -> None:
 
 def test_every_command_is_on_the_page() -> None:
     listed = set(re.findall(r"^## `([a-z ]+?) [\[A-Z]", clilist.PAGE.read_text(), re.MULTILINE))
-    wanted = {name for name in _COMMANDS if name not in ("builder", "daemon", "key")}
+    wanted = {name for name in _COMMANDS if name not in ("builder", "daemon", "key", "trace")}
     wanted |= {"daemon status", "daemon stop", "daemon restart", "completion"}
     wanted |= {"daemon metrics", "daemon hold", "daemon serve"}
+    wanted |= {"trace show", "trace merge", "trace push", "trace rm"}
     wanted |= {"builder du", "builder prune", "key generate"}
     assert listed == wanted
 
