@@ -45,7 +45,8 @@ def main() -> None:
     def ready(_: object) -> None:
         nonlocal said
         said = True
-        detached.say(given.ready_fd, detached.READY)
+        if not detached.say(given.ready_fd, detached.READY):  # nobody wants it any more
+            stop.set()
 
     try:
         serve(Workbench(given.home, given.store), wanted, stop, ready)

@@ -58,14 +58,18 @@ def leave_parent() -> None:
     os.setsid()
 
 
-def say(fd: int, word: bytes) -> None:
-    """Tell the starter `word` (READY or a complaint) and close the descriptor."""
+def say(fd: int, word: bytes) -> bool:
+    """Tell the starter `word` (READY or a complaint) and close the descriptor.
+
+    False when the starter has gone: it lost patience, or was interrupted.
+    """
     try:
         os.write(fd, word)
-    except BrokenPipeError:  # the starter lost patience
-        pass
+    except BrokenPipeError:
+        return False
     finally:
         os.close(fd)
+    return True
 
 
 def wait_for_exit(pid: int, timeout_s: float) -> bool:

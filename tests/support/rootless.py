@@ -210,18 +210,19 @@ def user() -> Iterator[User]:
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as holder:
+        made = User(folder, scratch, holder.pid)
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"ready\n"
-            made = User(folder, scratch, holder.pid)
             yield made
+        finally:
             for pid in made.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        finally:
             holder.kill()
-    assert mounts_below(folder) == [], "what is bound there must not be removed with it"
-    shutil.rmtree(folder)
+            holder.wait()
+            assert mounts_below(folder) == [], "what is bound there must not be removed with it"
+            shutil.rmtree(folder)
 
 
 def _entry(row: Mapping[str, Any], names: int) -> Entry:

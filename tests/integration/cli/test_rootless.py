@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -62,10 +62,7 @@ def someone(store: Workbench) -> Iterator[User]:
         made.own(store.home.root)
         yield made
         assert made.mounts() == []
-        give_up = time.monotonic() + _PATIENCE_S
-        while made.processes() and time.monotonic() < give_up:
-            time.sleep(0.05)
-        assert made.processes() == []
+        _await(lambda: not made.processes())
         left = {path.name for path in (made.home / "run/rootless").glob("*")}
         assert left <= {"lock", "log"}
 
@@ -170,6 +167,29 @@ def test_a_killed_server(someone: User, target: Path, store: Workbench) -> None:
     assert someone.json("mount") == []
 
 
+def test_a_server_that_is_asked_to_end_unmounts(
+    someone: User, target: Path, store: Workbench
+) -> None:
+    someone("--store", store.local.url, "mount", "--rootless", str(ENV), target)
+    os.kill(someone.json("mount")[0]["process"], signal.SIGTERM)
+    _await(lambda: not someone.mounts() and not target.exists())
+
+
+@pytest.mark.parametrize("delay_s", [0.2, 0.7, 1.2, 1.7])
+def test_ctrl_c_while_it_mounts(
+    delay_s: float, someone: User, target: Path, store: Workbench
+) -> None:
+    child = someone.start("--store", store.local.url, "mount", "--rootless", str(ENV), target)
+    time.sleep(delay_s)
+    child.send_signal(signal.SIGINT)
+    ran = finished(child)
+    if ran.status == 0:  # it was faster
+        someone("umount", target)
+    _await(lambda: not someone.processes())
+    assert someone.mounts() == []
+    assert not target.exists()
+
+
 def test_in_use(someone: User, target: Path, store: Workbench) -> None:
     target.mkdir()
     someone.own(target)
@@ -251,8 +271,13 @@ def test_how_fast_it_reads(
 def _kill(someone: User) -> None:
     pid = someone.json("mount")[0]["process"]
     os.kill(pid, signal.SIGKILL)
+    _await(lambda: pid not in someone.processes())
+
+
+def _await(condition: Callable[[], bool]) -> None:
     give_up = time.monotonic() + _PATIENCE_S
-    while pid in someone.processes() and time.monotonic() < give_up:
+    while not condition():
+        assert time.monotonic() < give_up
         time.sleep(0.02)
 
 
