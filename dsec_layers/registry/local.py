@@ -3,6 +3,7 @@
 $DSEC_HOME (default /var/lib/dsec for root, else ~/.local/share/dsec)
   store/           the local store
   cache/chunks/    chunks fetched for lazy mounts
+  traces/          what environments read first
   metadata/        unpacked EROFS images by layer digest
   builder/         the step cache
   making/          work that is under way
