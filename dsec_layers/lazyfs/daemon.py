@@ -95,7 +95,7 @@ def serve(
     if lent is None:
         raise DaemonError("the holder of the FUSE connection does not run")
     service = Service(paths, open_store, options, lent.connection, lent.fd)
-    signal.signal(signal.SIGTERM, lambda *_: service.stop.set())
+    _on_sigterm(service.stop.set)
     service.start()
     if ready is not None:
         ready()
@@ -104,6 +104,24 @@ def serve(
     _log.info("the daemon stops")
     logging.shutdown()
     os._exit(0)  # without waiting for threads: what they hold unanswered is sent to a successor
+
+
+def _on_sigterm(stop: Callable[[], None]) -> None:
+    """Call `stop` from a thread of its own.
+
+    The kernel may give the signal to any thread, and one that is not the main thread does not wake
+    that up, which alone runs Python's handlers. A byte is written whichever it is.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def wait() -> None:
+        os.read(reader, 1)
+        stop()
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
 
 
 def _lock(path: Path, *, stand_by: bool) -> None:
