@@ -28,7 +28,7 @@ from dsec_layers.model.trace import MAX_STORED_BYTES, LayerTrace, Trace, merge, 
 
 _SUFFIX: Final = ".zst"
 _MOST_TRACES: Final = 1000
-_MOST_LOOKED_INTO: Final = 64
+_MOST_LOOKED_INTO: Final = 16
 _log = logging.getLogger(__name__)
 
 
