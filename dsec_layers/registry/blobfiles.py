@@ -72,14 +72,7 @@ class BlobFiles:
 
     def stream(self, blob: Descriptor) -> Iterator[bytes]:
         """See `BlobReader.stream`."""
-        path = self._path(blob)
-        hasher = hashlib.sha256()
-        with files.explained(f"cannot read {path}"), self._open(blob, path) as handle:
-            for offset in range(0, blob.size, files.PIECE_BYTES):
-                piece = handle.read(offset, min(files.PIECE_BYTES, blob.size - offset))
-                hasher.update(piece)
-                yield piece
-        checked.check_digest(blob, hasher.hexdigest(), path)
+        return checked.CheckedPieces(blob, self._pieces(blob), self._path(blob))
 
     def put(
         self, blob: Descriptor, source: Path | bytes | Iterator[bytes], *, consume: bool = False
@@ -124,6 +117,12 @@ class BlobFiles:
                 os.utime(path)
             except FileNotFoundError:
                 raise self._missing(blob) from None
+
+    def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
+        path = self._path(blob)
+        with files.explained(f"cannot read {path}"), self._open(blob, path) as handle:
+            for offset in range(0, blob.size, files.PIECE_BYTES):
+                yield handle.read(offset, min(files.PIECE_BYTES, blob.size - offset))
 
     def _stat(self, blob: Descriptor) -> os.stat_result:
         path = Path(self._path(blob))

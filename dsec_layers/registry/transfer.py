@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
@@ -29,7 +29,7 @@ from dsec_layers.model.manifest import (
     Descriptor,
 )
 from dsec_layers.model.reference import Reference
-from dsec_layers.registry import layers, leases, tagging
+from dsec_layers.registry import checked, layers, leases, tagging
 from dsec_layers.registry.attachments import attachments
 from dsec_layers.registry.pace import Pace
 
@@ -191,17 +191,16 @@ class _Mover:
             each.result()
 
     def _move_one(self, blob: Descriptor) -> None:
-        self._destination.put(blob, self._pieces(blob))
+        pieces = checked.pieces(blob, self._source.stream(blob))
+        self._destination.put(blob, pieces.shown(functools.partial(self._passing, blob)))
 
-    def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
-        for piece in self._source.stream(blob):
-            if self._pace:
-                self._stopped.wait(self._pace.wait_s(len(piece)))
-            if self._stopped.is_set():
-                raise DsecError(f"the transfer of {blob.digest} was stopped")
-            with self._lock:
-                self._progress(Moved(len(piece)))
-            yield piece
+    def _passing(self, blob: Descriptor, piece: bytes) -> None:
+        if self._pace:
+            self._stopped.wait(self._pace.wait_s(len(piece)))
+        if self._stopped.is_set():
+            raise DsecError(f"the transfer of {blob.digest} was stopped")
+        with self._lock:
+            self._progress(Moved(len(piece)))
 
 
 def _attached_stages(attached: Sequence[_Attached]) -> list[list[Descriptor]]:

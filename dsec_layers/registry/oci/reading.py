@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import requests
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError, StoreError
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor
+from dsec_layers.registry import checked
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 from dsec_layers.registry.oci import answers
 from dsec_layers.registry.oci.client import Client, pull_scope
@@ -62,16 +62,10 @@ class RepositoryReader:
         """Exactly these bytes, unchecked. Raises NotFoundError, CorruptError or StoreError."""
         return b"".join(self.pieces(blob, offset, length)) if length else self._nothing(blob)
 
-    def stream(self, blob: Descriptor) -> Iterator[bytes]:
+    def stream(self, blob: Descriptor) -> checked.CheckedPieces:
         """See `BlobReader.stream`."""
-        hasher = hashlib.sha256()
-        for piece in self.pieces(blob, 0, blob.size):
-            hasher.update(piece)
-            yield piece
-        if f"sha256:{hasher.hexdigest()}" != blob.digest:
-            raise CorruptError(
-                f"what {self.client.endpoint.host} gives as {blob.digest} has another digest"
-            )
+        sent = self.pieces(blob, 0, blob.size)
+        return checked.CheckedPieces(blob, sent, self.client.endpoint.host)
 
     def pieces(self, blob: Descriptor, offset: int, length: int) -> Iterator[bytes]:
         """The bytes of a range in pieces; when the transfer breaks off, it goes on from there.

@@ -27,7 +27,7 @@ from dsec_layers.errors import (
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
-from dsec_layers.registry import files
+from dsec_layers.registry import checked, files
 from dsec_layers.registry.oci import listing, untagging
 from dsec_layers.registry.oci.attaching import Attached
 from dsec_layers.registry.oci.client import Client
@@ -36,7 +36,7 @@ from dsec_layers.registry.oci.endpoint import StoreAddress
 from dsec_layers.registry.oci.names import COMMON, is_internal, kept_tag, reference_of
 from dsec_layers.registry.oci.places import Places
 from dsec_layers.registry.oci.reading import RepositoryReader
-from dsec_layers.registry.oci.writing import Content, RepositoryWriter, whole
+from dsec_layers.registry.oci.writing import RepositoryWriter, whole
 from dsec_layers.registry.references import check_guard
 
 WORKERS: Final = 8
@@ -82,15 +82,9 @@ class OciStore:
 
     def stream(self, blob: Descriptor) -> Iterator[bytes]:
         """See `BlobReader.stream`."""
-        if is_manifest(blob):
-            yield self._document(blob).data
-            return
-        first, rest = self._first(blob.digest, lambda place: _begin(place.stream(blob)))
-        if first:
-            yield first
-        yield from rest
+        return checked.CheckedPieces(blob, self._pieces(blob), self.url)
 
-    def put(self, blob: Descriptor, source: Content, *, consume: bool = False) -> bool:
+    def put(self, blob: Descriptor, source: checked.Source, *, consume: bool = False) -> bool:
         """See `BlobWriter.put`. A manifest is refused while what it names is not there."""
         missing = not self.has(blob)
         if missing and is_manifest(blob):
@@ -228,6 +222,16 @@ class OciStore:
             named = (document.descriptor, *document.blobs, *document.manifests)
             self._places.learn(place.repository, (each.digest for each in named))
         return document
+
+    def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
+        if is_manifest(blob):
+            yield self._document(blob).data
+            return
+        length = blob.size
+        first, rest = self._first(blob.digest, lambda place: _begin(place.pieces(blob, 0, length)))
+        if first:
+            yield first
+        yield from rest
 
     def _first(self, digest: str, call: Callable[[RepositoryReader], T]) -> T:
         """From the common repository, else from where the digest was seen named."""

@@ -7,7 +7,6 @@ registry says it stands. Digest and size are checked before the last word is sai
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,10 @@ import requests
 from dsec_layers.errors import CorruptError, DsecError, NotFoundError, StoreError
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor
+from dsec_layers.registry import checked
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 from dsec_layers.registry.oci.client import Client, delete_scope, push_scope
-from dsec_layers.registry.oci.reading import PIECE_BYTES, RepositoryReader
+from dsec_layers.registry.oci.reading import RepositoryReader
 
 PART_BYTES: Final = 8 << 20
 _LOOKS: Final = 4
@@ -29,21 +29,19 @@ _UNKNOWN: Final = "BLOB_UNKNOWN"
 _OCTETS: Final = "application/octet-stream"
 _RANGE: Final = re.compile(r"(?:bytes=)?0-(\d+)")
 
-Content = Path | bytes | Iterator[bytes]
-
 
 class RepositoryWriter(RepositoryReader):
     """Writes to one repository, too. Safe for many threads."""
 
-    def put_blob(self, blob: Descriptor, content: Content) -> None:
+    def put_blob(self, blob: Descriptor, content: checked.Source) -> None:
         """Send a blob. Raises CorruptError (`content` is another one), NoSpaceError, StoreError."""
         try:
-            self._send(self._begin(), _checked(blob, _pieces(content)), blob)
+            self._send(self._begin(), checked.pieces(blob, content), blob)
         except StoreError:
             if not isinstance(content, Path | bytes):
                 raise
             # Some registries do not know where an upload stands after an answer was lost.
-            self._send(self._begin(), _checked(blob, _pieces(content)), blob)
+            self._send(self._begin(), checked.pieces(blob, content), blob)
 
     def mount(self, blob: Descriptor, source: RepositoryReader) -> None:
         """Make a blob of another repository one of this too, without moving it where possible.
@@ -135,11 +133,11 @@ class RepositoryWriter(RepositoryReader):
             return _location(response)
 
 
-def whole(blob: Descriptor, content: Content) -> bytes:
+def whole(blob: Descriptor, content: checked.Source) -> bytes:
     """A manifest in memory. Raises CorruptError when `content` is something else, or too long."""
     if blob.size > MAX_DOCUMENT_BYTES:
         raise CorruptError(f"{blob.digest} is too large for a manifest")
-    return b"".join(_checked(blob, _pieces(content)))
+    return b"".join(checked.pieces(blob, content))
 
 
 class _Upload:
@@ -152,15 +150,14 @@ class _Upload:
 
     def send(self, pieces: Iterator[bytes], blob: Descriptor) -> None:
         """Send all parts and publish the blob; what fits in one part goes with the last word."""
-        position = 0
-        part = b""
+        position, last = 0, b""
         for part in _parts(pieces):
-            if position + len(part) == blob.size and position == 0:
-                break
+            if len(part) == blob.size:
+                last = part  # whether it is right is known when nothing follows
+                continue
             self._patch(part, position)
             position += len(part)
-            part = b""
-        self._commit(part, blob)
+        self._commit(last, blob)
 
     def abandon(self) -> None:
         """Tell the registry that nothing more comes; it finds out by itself too."""
@@ -237,33 +234,6 @@ def _location(response: requests.Response) -> str:
     if not location:
         raise StoreError(f"{response.url} does not say where to send the blob")
     return urljoin(response.url, location)
-
-
-def _pieces(content: Content) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-    elif isinstance(content, Path):
-        with content.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                yield piece
-    else:
-        yield from content
-
-
-def _checked(blob: Descriptor, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces of a blob; the last one is held back until size and digest are known to fit."""
-    hasher, size, held = hashlib.sha256(), 0, b""
-    for piece in pieces:
-        hasher.update(piece)
-        size += len(piece)
-        if size > blob.size:
-            break
-        if held:
-            yield held
-        held = piece
-    if size != blob.size or f"sha256:{hasher.hexdigest()}" != blob.digest:
-        raise CorruptError(f"what was to be put as {blob.digest} has other bytes")
-    yield held
 
 
 def _parts(pieces: Iterator[bytes]) -> Iterator[bytes]:

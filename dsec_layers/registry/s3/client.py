@@ -32,7 +32,8 @@ def make_client(location: Location) -> S3Client:
             verify=location.ca or None,
             config=Config(
                 signature_version=botocore.UNSIGNED if location.anonymous else "s3v4",
-                s3={"addressing_style": _style(location)},
+                # a body is told apart from another by Content-MD5, a second hash adds nothing
+                s3={"addressing_style": _style(location), "payload_signing_enabled": False},
                 max_pool_connections=CONNECTIONS,
                 connect_timeout=CONNECT_TIMEOUT_S,
                 read_timeout=READ_TIMEOUT_S,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import requests
 
-from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.registry.oci import reading, writing
 from dsec_layers.registry.oci.client import Patience
 from dsec_layers.registry.oci.places import Places
@@ -69,12 +68,3 @@ def test_places_forget_the_oldest() -> None:
     places.learn("a", ["1", "2"])
     places.learn("b", ["1", "3", "4"])
     assert [places.find(digest) for digest in "1234"] == ["b", None, "b", "b"]
-
-
-def test_a_piece_is_held_back_until_all_is_known_to_be_right() -> None:
-    blob = Descriptor.of(b"abcdef", PACK_TYPE)
-    assert list(writing._checked(blob, iter([b"abc", b"def"]))) == [b"abc", b"def"]
-    given = writing._checked(blob, iter([b"abc", b"xyz"]))
-    assert next(given) == b"abc"
-    with pytest.raises(Exception, match="other bytes"):
-        next(given)
