@@ -11,7 +11,7 @@ from dsec_layers.chunks.table import Chunk
 GAP_BYTES: Final = 512 << 10
 SPAN_BYTES: Final = 4 << 20
 PLAIN_BYTES: Final = 8 << 20
-BATCH_BYTES: Final = 16 << 20  # plain; within so many, what comes first does not matter
+BATCH_BYTES: Final = 64 << 20  # of plain chunks are looked at together
 
 
 def grouped(chunks: Iterable[tuple[int, Chunk]]) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Fetching what a trace says will be read, behind all that is read already.
 
 A start takes the chunks of its trace in order, some megabytes at a time, and of these, those that
-lie together in a pack by one request. The threads are its own, and begin no request while a read
+lie together in a pack by one request; the group with the earliest chunk goes first. The threads are its own, and begin no request while a read
 waits for a worker, so that at most `_WORKERS` requests are under way beside those of readers.
 """
 
@@ -156,13 +156,16 @@ class Prefetcher:
     def _batch(self, job: _Job) -> list[tuple[ServedLayer, list[int]]]:
         with self._state:
             found: dict[str, list[tuple[int, Chunk]]] = {}
+            places: dict[tuple[str, int], int] = {}
             for layer, index, chunk in self._next(job):
                 found.setdefault(layer, []).append((index, chunk))
-            return [
-                (job.layers[layer], group)
+                places[layer, index] = len(places)
+            groups = [
+                (min(places[layer, index] for index in group), layer, group)
                 for layer, chunks in found.items()
                 for group in grouped(chunks)
             ]
+            return [(job.layers[layer], group) for _, layer, group in sorted(groups)]
 
     def _next(self, job: _Job) -> Iterator[tuple[str, int, Chunk]]:
         """The chunks that `job` wants next and that are not here, within its budget."""
