@@ -1,8 +1,9 @@
 """Fetching what a trace says will be read, behind all that is read already.
 
 A start takes the chunks of its trace in order, some megabytes at a time, and of these, those that
-lie together in a pack by one request; the group with the earliest chunk goes first. The threads are its own, and begin no request while a read
-waits for a worker, so that at most `_WORKERS` requests are under way beside those of readers.
+lie together in a pack by one request; the group with the earliest chunk goes first. In the queue of
+a store such a request stands behind all that somebody waits for, and no more than `_WORKERS` of
+them stand there or are under way.
 """
 
 from __future__ import annotations
