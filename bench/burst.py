@@ -3,8 +3,8 @@
 An environment is a base with a Python of 50 MB and 60 MB of libraries, its own workspace of 8 MB,
 and a toolkit of 20 MB that all share. The store is behind a shaper: 5 ms a request, 100 MB/s for
 all together, as one node of a cluster has it. Each sandbox has a writable rootfs of its own, and
-runs in it, by chroot, Python with a handful of imports over a part of the sources of its workspace, which it
-compiles, and writes bytecode. No container is started: it would cost the same in all three.
+runs in it, by chroot, Python, which imports a handful of modules, compiles some sources of its
+workspace and writes bytecode. No container is started: it would cost the same in all three.
 
 Pulling is what one does without lazy mounts: the environments come one after the other, all
 connections working for one, and a sandbox starts when its own is there. With all local a pull has

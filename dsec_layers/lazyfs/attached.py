@@ -157,7 +157,8 @@ class AttachedLayers:
     def _keep(self, state: _State) -> None:
         if state == self._state:
             return
-        durable.write_whole(self._file, [canonical.encode(state)])
+        # Not synced: no FUSE connection outlives the machine, and another one forgets all this.
+        durable.write_whole(self._file, [canonical.encode(state)], sync=False)
         self._state = state
 
     def _keep_if_possible(self, state: _State) -> None:

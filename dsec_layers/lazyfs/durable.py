@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written aside, synced, renamed."""
+"""Files that appear whole or not at all: written aside, synced if it matters, renamed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _SUFFIX = ".aside"
 _counter = itertools.count()
 
 
-def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+def write_whole(path: Path, pieces: Iterable[bytes], *, sync: bool = True) -> None:
     """Put the bytes of `pieces` at `path`, replacing what is there.
+
+    Without `sync` a crash of the machine, though not of a process, may leave it cut short or empty:
+    for what is checked when it is read and can be had again.
 
     When `pieces` raises, or on any failure, `path` keeps what it held. The file aside is named
     after its writer, so that `sweep` knows a file in the making from what a killed writer left.
@@ -28,8 +31,9 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
         with _no_space_named(path), aside.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         aside.rename(path)
     finally:
         aside.unlink(missing_ok=True)

@@ -51,7 +51,7 @@ class KeptBlobs:
         if not _matches(data, blob):
             raise CorruptError(f"blob {blob.digest} does not match its digest")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        durable.write_whole(path, [data])
+        durable.write_whole(path, [data], sync=False)
         return data
 
 

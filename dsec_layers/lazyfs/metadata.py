@@ -101,7 +101,8 @@ class MetadataImages:
 
     def _fetch(self, layer: MountLayer, path: Path) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        durable.write_whole(path, unpacked_metadata(layer))
+        # Checked whenever it is used, and fetched again: not worth a wait for the disk.
+        durable.write_whole(path, unpacked_metadata(layer), sync=False)
 
 
 def _slices(pieces: Iterator[bytes]) -> Iterator[bytes]:
