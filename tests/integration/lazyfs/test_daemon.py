@@ -99,7 +99,10 @@ def holder_pid(home: Path) -> int:
     wanted = f"{home}/run"
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            words = (folder / "cmdline").read_bytes().split(b"\0")
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError):  # ended just now
+                continue
             if wanted.encode() in words and any(word.endswith(b"holder.py") for word in words):
                 return int(folder.name)
     raise AssertionError("no holder")
