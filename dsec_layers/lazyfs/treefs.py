@@ -39,10 +39,11 @@ class TreeFs:
             Opcode.READLINK: self._answering(lambda request: nodes.target(request.node)),
             Opcode.READDIR: self._answering(self._readdir),
             Opcode.READDIRPLUS: self._answering(self._readdirplus),
-            Opcode.GETXATTR: self._answering(self._getxattr),
-            Opcode.LISTXATTR: self._answering(self._listxattr),
             Opcode.STATFS: self._answering(self._statfs),
         }
+        if nodes.has_xattrs:  # else the kernel is told once, where `ls -l` would ask for each file
+            handlers[Opcode.GETXATTR] = self._answering(self._getxattr)
+            handlers[Opcode.LISTXATTR] = self._answering(self._listxattr)
         self._server = FuseServer(fd, handlers, threads=threads)
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from dsec_layers.linux.fusenodes import NodeAttributes
 from dsec_layers.model.tree import Entry, EntryKind
 
 ROOT: Final = 1
+_KEPT_LISTINGS: Final = 64
 
 _TYPE_BITS: Final = {
     EntryKind.DIRECTORY: stat.S_IFDIR,
@@ -67,7 +69,10 @@ class TreeNodes:
     def __init__(self, entries: Iterable[tuple[int, Entry]], *, privileged: bool = False) -> None:
         self._hidden = () if privileged else (_FOR_ROOT_ONLY,)
         self._nodes: list[Node] = []
+        # A large directory is read by many requests, one after the other.
+        self._listing = lru_cache(_KEPT_LISTINGS)(self._list)
         self.file_bytes = 0
+        self.has_xattrs = False
         directories: dict[bytes, Node] = {}
         groups: dict[int, Node] = {}
         for layer, entry in entries:
@@ -101,11 +106,7 @@ class TreeNodes:
 
     def listing(self, directory: int) -> Sequence[tuple[bytes, int, int]]:
         """Names, nodes and type bits of a directory, `.` and `..` first. Raises OSError ENOTDIR."""
-        node = self._directory(directory)
-        rows = [(b".", node.number, stat.S_IFDIR), (b"..", node.parent, stat.S_IFDIR)]
-        for name, number in node.names.items():
-            rows.append((name, number, self._nodes[number - ROOT].mode))
-        return rows
+        return self._listing(directory)
 
     def attributes(self, number: int) -> NodeAttributes:
         """What stat shows of a node; all times are the one that layers keep. Raises OSError."""
@@ -156,7 +157,15 @@ class TreeNodes:
         node = Node(len(self._nodes) + ROOT, layer, entry, links, parent)
         self._nodes.append(node)
         self.file_bytes += entry.size
+        self.has_xattrs = self.has_xattrs or bool(entry.xattrs)
         return node
+
+    def _list(self, directory: int) -> Sequence[tuple[bytes, int, int]]:
+        node = self._directory(directory)
+        rows = [(b".", node.number, stat.S_IFDIR), (b"..", node.parent, stat.S_IFDIR)]
+        for name, number in node.names.items():
+            rows.append((name, number, self._nodes[number - ROOT].mode))
+        return rows
 
     def _directory(self, number: int) -> Node:
         node = self.node(number)

@@ -88,10 +88,12 @@ def test_xattrs() -> None:
     for privileged, names in ((False, [b"user.u"]), (True, [b"trusted.t", b"user.u"])):
         tree = nodes(entry, privileged=privileged)
         number = at(tree, "file").number
+        assert tree.has_xattrs
         assert tree.xattr_names(number) == names
         assert tree.xattr(number, b"user.u") == b""
         with refusal(errno.ENODATA):
             tree.xattr(number, b"user.other")
+    assert not nodes(file("file")).has_xattrs
 
 
 def test_refusals() -> None:
