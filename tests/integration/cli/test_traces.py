@@ -4,12 +4,13 @@ import json
 import os
 import random
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
+from dsec_layers.errors import BusyError, CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.linux import detached
 from dsec_layers.model.reference import Reference
@@ -61,7 +62,10 @@ class Runs:
 
     def settle(self) -> None:
         """What is mounted next finds nothing mounted: the kernel has let go of all layers."""
-        self.cli("daemon", "stop")
+        give_up = time.monotonic() + 60
+        while (ran := self.cli.run("daemon", "stop")).status == BusyError.exit_code:
+            assert time.monotonic() < give_up, ran
+        assert ran.status == 0, ran
 
     def shown(self, reference: str = ENV) -> set[str]:
         return {each["path"] for each in self.cli.json("trace", "show", reference)["files"]}
