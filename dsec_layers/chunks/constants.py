@@ -29,8 +29,11 @@ CDC_NORMALISATION: Final = 2
 
 ZSTD_LEVEL: Final = 2
 
-# A pack is closed by the chunk that takes its frames past this many stored bytes.
-PACK_TARGET_BYTES: Final = 64 * MIB
+# Stored bytes of a pack: no end before the minimum, then one every TARGET - MIN bytes on average,
+# and one at the maximum at the latest.
+PACK_MIN_BYTES: Final = 16 * MIB
+PACK_TARGET_BYTES: Final = 32 * MIB
+PACK_MAX_BYTES: Final = 64 * MIB
 
 # A pack of another layer is referred to when this share of its bytes, or more, is used: 1 / 64.
 PACK_WORTH_DIVISOR: Final = 64

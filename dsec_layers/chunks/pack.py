@@ -3,6 +3,9 @@
     header | stored chunk | stored chunk | ... | index | footer
 
 The index names every chunk, so chunks can be found, checked and saved without a chunk table.
+
+Which chunk is the last of a pack is said by its own digest, so that a change in one pack leaves the
+packs behind it as they were: a rebuilt layer shares them with the one before.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final, NamedTuple
 
 import blake3
 
-from dsec_layers.chunks.constants import MAX_CHUNK_BYTES
+from dsec_layers.chunks import constants as c
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.errors import CorruptError
 from dsec_layers.model.digest import Digest
@@ -31,6 +34,10 @@ _FOOTER: Final = struct.Struct(
     "<32sQI8s"
 )  # blake3 of the index, its offset, chunk count, end magic
 
+# A chunk ends its pack when the first eight bytes of its digest, as a number, are below its stored
+# length times this.
+_END_RATE: Final = (1 << 64) // (c.PACK_TARGET_BYTES - c.PACK_MIN_BYTES)
+
 ReadAt = Callable[[int, int], bytes]  # exactly `length` bytes at `offset` of the pack
 
 
@@ -44,7 +51,10 @@ class PackedChunk(NamedTuple):
 
 
 class PackWriter:
-    """Writes one pack to the new file `path`; the pack is whole after `finish`."""
+    """Writes one pack to the new file `path`; the pack is whole after `finish`.
+
+    It is to be finished as soon as it is `full`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,6 +62,7 @@ class PackWriter:
         self._sha256 = hashlib.sha256()
         self._index: list[bytes] = []
         self.size = 0
+        self.full = False
         self._write(_HEADER.pack(PACK_MAGIC, PACK_VERSION))
 
     def append(self, digest: bytes, length: int, stored: bytes) -> int:
@@ -59,6 +70,8 @@ class PackWriter:
         offset = self.size
         self._index.append(_ENTRY.pack(len(stored), length, digest))
         self._write(stored)
+        ends = int.from_bytes(digest[:8], "little") < len(stored) * _END_RATE
+        self.full = self.size >= (c.PACK_MIN_BYTES if ends else c.PACK_MAX_BYTES)
         return offset
 
     def finish(self) -> Descriptor:
@@ -106,7 +119,7 @@ def read_chunk(read: ReadAt, chunk: PackedChunk) -> bytes:
 def _entries(index: bytes, index_offset: int) -> Iterator[PackedChunk]:
     offset = _HEADER.size
     for stored_length, length, digest in _ENTRY.iter_unpack(index):
-        if not 0 < stored_length <= length <= MAX_CHUNK_BYTES:
+        if not 0 < stored_length <= length <= c.MAX_CHUNK_BYTES:
             raise CorruptError(
                 f"a chunk of the pack has impossible lengths: {length}, stored {stored_length}"
             )

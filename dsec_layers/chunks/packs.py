@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from dsec_layers.chunks.constants import PACK_TARGET_BYTES, PACK_WORTH_DIVISOR
+from dsec_layers.chunks.constants import PACK_WORTH_DIVISOR
 from dsec_layers.chunks.pack import PackWriter
 from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
 from dsec_layers.model.manifest import Descriptor
@@ -158,7 +158,7 @@ class PackSet:
             self._packs.append(Descriptor("", "", 0))  # its number is known, its digest comes later
         offset = self._writer.append(digest, length, stored)
         self._places[digest] = _Place(len(self._packs) - 1, offset, len(stored))
-        if self._writer.size >= PACK_TARGET_BYTES:
+        if self._writer.full:
             self._close_pack()
 
     def _close_pack(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from dsec_layers.chunks.constants import PACK_TARGET_BYTES
 from dsec_layers.chunks.pack import PackWriter
 from dsec_layers.chunks.packs import Publish
 from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
@@ -60,7 +59,7 @@ class _Writer:
         if self._writer is None:
             self._writer = PackWriter(self._folder / f"pack-{len(self._done)}")
         place = len(self._done), self._writer.append(chunk.digest, chunk.length, stored)
-        if self._writer.size >= PACK_TARGET_BYTES:
+        if self._writer.full:
             self._close()
         return place
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.chunks import packs as module
+from dsec_layers.chunks import constants
+from dsec_layers.chunks import pack as pack_module
 from dsec_layers.chunks.frame import chunk_digest, decode_chunk, encode_chunk
 from dsec_layers.chunks.packs import KnownLayer, PackSet
 from dsec_layers.chunks.table import ChunkTable
@@ -67,7 +68,7 @@ def test_an_equal_chunk_is_stored_once(tmp_path: Path) -> None:
 def test_a_full_pack_is_followed_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PACK_TARGET_BYTES", 25_000)
+    monkeypatch.setattr(constants, "PACK_MAX_BYTES", 25_000)
     store = MemoryStore()
     chunks = [noise(str(number)) for number in range(10)]
     layer = pack(tmp_path, store, chunks)
@@ -132,3 +133,27 @@ def test_an_unfinished_set_leaves_nothing(tmp_path: Path) -> None:
         packs.add(b"d" * 32, 100, bytes(100))
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_change_leaves_the_packs_behind_it_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk ends its pack by its own digest, unless the pack is too short or far too long."""
+    monkeypatch.setattr(constants, "PACK_MIN_BYTES", 100_000)
+    monkeypatch.setattr(constants, "PACK_MAX_BYTES", 400_000)
+    monkeypatch.setattr(pack_module, "_END_RATE", (1 << 64) // 100_000)
+    store = MemoryStore()
+    chunks = [noise(str(number)) for number in range(400)]
+    layer = pack(tmp_path, store, chunks)
+    sizes = [blob.size for blob in layer.packs[:-1]]
+    assert all(100_000 <= size < 420_000 for size in sizes)
+    assert 150_000 < sum(sizes) / len(sizes) < 250_000
+    for changed in (
+        [*chunks[:30], noise("changed"), *chunks[31:]],
+        [noise("first"), *chunks],
+        [*chunks[:30], *chunks[31:]],
+    ):
+        again = pack(tmp_path, store, changed)
+        assert unpack(store, again) == changed
+        assert sum(blob not in layer.packs for blob in again.packs) <= 4
+        assert again.packs[-8:] == layer.packs[-8:]
