@@ -11,30 +11,20 @@ import pytest
 from dsec_layers.errors import CapabilityMissingError, StoreError
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry.oci.store import OciStore
-from tests.support import oci_registry
+from tests.support import nginx
 from tests.support.cli import BASE, Cli, bare, base_store, cli
 from tests.support.oci_registry import Registry
 from tests.support.stores import put_layer
 
 __all__ = ["bare", "base_store", "cli"]
 
-_NGINX = """\
-daemon off; master_process off; pid {folder}/pid; error_log stderr error;
-events {{}}
-http {{
-    access_log off; client_max_body_size 0;
-    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-    server {{
-        listen 127.0.0.1:{port} ssl;
+_SERVER = """
         ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
         location / {{
             proxy_pass http://{upstream};
             proxy_set_header Host $http_host;
             proxy_set_header X-Forwarded-Proto https;
         }}
-    }}
-}}
 """
 
 
@@ -74,11 +64,9 @@ def tls(registry: Registry, tmp_path: Path) -> Iterator[str]:
         *("-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")),
     ]
     subprocess.run(certificate, check=True, capture_output=True)
-    port = oci_registry.free_port()
-    config = tmp_path / "nginx.conf"
-    config.write_text(_NGINX.format(folder=tmp_path, port=port, upstream=registry.address))
-    with oci_registry.server(["nginx", "-c", str(config)], port, tmp_path / "log"):
-        yield f"127.0.0.1:{port}"
+    server = _SERVER.format(folder=tmp_path, upstream=registry.address)
+    with nginx.running(tmp_path / "nginx", server, how="ssl") as address:
+        yield address
 
 
 @pytest.mark.peers("docker-registry", "nginx", "openssl")
