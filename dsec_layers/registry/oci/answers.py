@@ -23,13 +23,10 @@ BROKEN: Final = (urllib3.exceptions.HTTPError, requests.RequestException, OSErro
 
 
 def bounded(response: requests.Response, most_bytes: int) -> bytes:
-    """The whole body. Raises StoreError when it is longer, or breaks off."""
-    try:
-        data: bytes = response.raw.read(most_bytes + 1, decode_content=False)
-        if len(data) <= most_bytes and response.raw.read(1, decode_content=False) == b"":
-            return data
-    except BROKEN as error:
-        raise StoreError(f"the answer of {_place(response)} breaks off: {error}") from error
+    """The whole body. Raises StoreError when it is longer, one of `BROKEN` when it breaks off."""
+    data: bytes = response.raw.read(most_bytes + 1, decode_content=False)
+    if len(data) <= most_bytes and response.raw.read(1, decode_content=False) == b"":
+        return data
     raise StoreError(f"the answer of {_place(response)} has more than {most_bytes} bytes")
 
 

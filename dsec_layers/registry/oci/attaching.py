@@ -15,7 +15,6 @@ from dsec_layers.errors import ConflictError, NotFoundError
 from dsec_layers.model import canonical
 from dsec_layers.model.manifest import OCI_INDEX, Descriptor
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
-from dsec_layers.registry.oci import answers
 from dsec_layers.registry.oci.client import pull_scope
 from dsec_layers.registry.oci.names import referrers_tag
 from dsec_layers.registry.oci.writing import RepositoryWriter
@@ -63,18 +62,17 @@ class Attached:
         path: str | None = f"/v2/{repository}/referrers/{subject.digest}"
         found: list[Descriptor] = []
         while path:
-            with self._place.client.answer(
-                "GET",
+            response, data = self._place.client.whole(
                 path,
                 scope=pull_scope(repository),
                 doing=f"cannot list what is attached to {subject.digest}",
+                most_bytes=MAX_DOCUMENT_BYTES,
                 expected=(200, 400, 404, 405),
-            ) as response:
-                kind = response.headers.get("Content-Type", "").partition(";")[0]
-                if response.status_code != 200 or kind != OCI_INDEX:
-                    return None
-                data = answers.bounded(response, MAX_DOCUMENT_BYTES)
-                path = response.links.get("next", {}).get("url")
+            )
+            kind = response.headers.get("Content-Type", "").partition(";")[0]
+            if response.status_code != 200 or kind != OCI_INDEX:
+                return None
+            path = response.links.get("next", {}).get("url")
             found += canonical.decode(data, _Index, what="list of referrers").manifests
         return tuple(found)
 

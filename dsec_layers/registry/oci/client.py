@@ -141,6 +141,24 @@ class Client:
         finally:
             answers.finish(response)
 
+    def whole(
+        self, path: str, *, scope: str, doing: str, most_bytes: int, **options: Any
+    ) -> tuple[requests.Response, bytes]:
+        """GET something short: its answer and all of its body, asked for again when it breaks off.
+
+        The rest is as in `answer`. Raises StoreError also when it has more than `most_bytes`.
+        """
+        for number in range(self.patience.attempts):
+            with self.answer("GET", path, scope=scope, doing=doing, **options) as response:
+                try:
+                    return response, answers.bounded(response, most_bytes)
+                except answers.BROKEN as error:
+                    broken = error
+            if number + 1 < self.patience.attempts:
+                self.pause(number)
+        message = f"{doing}: {self.endpoint.host} keeps breaking off: {_cause(broken)}"
+        raise StoreError(message) from broken
+
     def _patiently(self, call: _Call, again: bool) -> requests.Response:
         attempts = self.patience.attempts if again else 1
         for number in range(attempts):

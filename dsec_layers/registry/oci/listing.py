@@ -9,7 +9,6 @@ from urllib.parse import urljoin
 import msgspec
 
 from dsec_layers.errors import NotFoundError, StoreError
-from dsec_layers.registry.oci import answers
 from dsec_layers.registry.oci.client import CATALOG_SCOPE, Client, pull_scope
 
 _PAGE: Final = 1000
@@ -49,10 +48,11 @@ def _pages(client: Client, path: str, scope: str, doing: str) -> Iterator[_Page]
     following: str | None = path
     while following and following not in seen:
         seen.add(following)
-        with client.answer("GET", following, scope=scope, doing=doing) as response:
-            data = answers.bounded(response, _MAX_PAGE_BYTES)
-            link = response.links.get("next", {}).get("url")
-            following = urljoin(response.url, link) if link else None
+        response, data = client.whole(
+            following, scope=scope, doing=doing, most_bytes=_MAX_PAGE_BYTES
+        )
+        link = response.links.get("next", {}).get("url")
+        following = urljoin(response.url, link) if link else None
         try:
             yield msgspec.json.decode(data, type=_Page)
         except msgspec.DecodeError as error:

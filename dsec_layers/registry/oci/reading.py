@@ -93,16 +93,15 @@ class RepositoryReader:
         Raises NotFoundError, CorruptError or StoreError.
         """
         path = f"/v2/{self.repository}/manifests/{name}"
-        with self.client.answer(
-            "GET",
+        response, data = self.client.whole(
             path,
             scope=pull_scope(self.repository),
             doing=f"cannot read {self.repository}:{name}",
+            most_bytes=MAX_DOCUMENT_BYTES,
             headers={"Accept": _ACCEPTED},
-        ) as response:
-            told = response.headers.get("Docker-Content-Digest", "")
-            media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
-            data = answers.bounded(response, MAX_DOCUMENT_BYTES)
+        )
+        told = response.headers.get("Docker-Content-Digest", "")
+        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         found = str(Digest.sha256(data))
         for expected in (name, told):
             if expected.startswith("sha256:") and expected != found:
