@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dsec_layers.api import contents, dictionary, reproducing, stepstores
-from dsec_layers.api.knownlayers import known_layer
+from dsec_layers.api import dictionary
 from dsec_layers.api.packedbefore import PackedBefore, key_of
 from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.parents import Parents
-from dsec_layers.api.publishing import check_name, packed, tagged
+from dsec_layers.api.publishing import check_name, tagged
 from dsec_layers.api.rows import LayerRow
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
-from dsec_layers.builder import apart, housekeeping
 from dsec_layers.builder import build as builder
+from dsec_layers.builder import housekeeping
 from dsec_layers.builder.events import Note, Progress
 from dsec_layers.builder.layers import Image
 from dsec_layers.builder.request import (
@@ -28,15 +28,18 @@ from dsec_layers.builder.request import (
     lend_nothing,
     locate,
 )
-from dsec_layers.chunks.memory import Before
-from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.linux import hostmirrors
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.manifest import Provenance
-from dsec_layers.model.reference import Kind, Reference
+from dsec_layers.model.reference import Reference
 from dsec_layers.registry import leases
+
+if TYPE_CHECKING:
+    from dsec_layers.api.stepstores import StoredSteps
+    from dsec_layers.builder.stepstores import Tell
+    from dsec_layers.chunks.memory import Before
+    from dsec_layers.model.blobs import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def build(
     NotFoundError, BuildError, NoSpaceError, CapabilityMissingError, CorruptError.
     """
     _check_agreement(reference, options)
-    require(Capability.ROOT, Capability.OVERLAY, Capability.OCI)
+    require(Capability.ROOT, Capability.OVERLAY)  # a RUN that is carried out wants a runtime too
     layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
     if not context.is_dir():
         raise NotFoundError(f"the context {context} is no directory")
@@ -99,8 +102,7 @@ def build(
     def tell(text: str) -> None:
         on_event(Note(text))
 
-    stored = stepstores.open_stored_steps(options.cache_from, tell)
-    destinations = stepstores.open_destinations(options.cache_to, tell)
+    stored, destinations = _step_stores(options, tell)
     request = BuildRequest(
         layerfile=layerfile,
         context=context,
@@ -127,18 +129,8 @@ def build(
             if options.verify:
                 _verify(making, request, layer, on_event)
             row = tagged(bench, held, layer, making.name_of(result))
-            damaged = {key for store in stored for key in store.damaged}
             for store in destinations:
-                with work_folder(bench.home.root, "steps") as work:
-                    count = stepstores.export(
-                        result.steps,
-                        store,
-                        work,
-                        replace=lambda key: options.no_cache or key in damaged,
-                        workers=options.workers,
-                        tell=tell,
-                    )
-                tell(f"{count} steps were put into {store.url}")
+                _export(bench, options, result, stored, store, tell)
     housekeeping.limit(bench.home.builder, options.cache_bytes)
     return row
 
@@ -174,22 +166,22 @@ class _Making:
 
     def packed(self, result: BuildResult, before: Before | None = None) -> MountLayer:
         """The layer of a result. Raises as `pack_layer`."""
-        return packed(
+        from dsec_layers.api.packing import (
+            pack_result,
+        )  # when nothing has changed, all that is idle
+
+        return pack_result(
             self.bench,
             self.held,
-            result.source,
+            result,
             self.name_of(result),
-            run=result.run,
-            provenance=self._provenance(result),
-            known=self._known(result),
+            self._provenance(result),
+            parents=self.parents,
+            chunks=self.chunks,
+            before=before,
             workers=self.workers,
             progress=self.on_bytes,
-            before=before,
         )
-
-    def _known(self, result: BuildResult) -> Sequence[KnownLayer]:
-        below = _known(self.bench, self.parents, result)
-        return [*below, *self.chunks.known(self.bench, result.source)]
 
     def _provenance(self, result: BuildResult) -> Provenance:
         return Provenance(
@@ -203,6 +195,9 @@ class _Making:
 
 def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event: Progress) -> None:
     """Build once more, with nothing of before and other numbers of threads. Raises BuildError."""
+    from dsec_layers.api import reproducing
+    from dsec_layers.builder import apart
+
     images = dataclasses.replace(making.images, pull=False)  # those of the first build
     other = dataclasses.replace(making, workers=1 if making.workers != 1 else 2, images=images)
     on_event(Note("building once more, without the step cache"))
@@ -215,6 +210,39 @@ def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event:
             name = other.name_of(result)
     epoch = result.epoch is not None
     reproducing.check_same(making.bench, name, first, second, epoch=epoch)
+
+
+def _step_stores(options: BuildOptions, tell: Tell) -> tuple[list[StoredSteps], list[Store]]:
+    """The stores of `cache_from` and of `cache_to`."""
+    if not options.cache_from and not options.cache_to:
+        return [], []
+    from dsec_layers.api import stepstores
+
+    stored = stepstores.open_stored_steps(options.cache_from, tell)
+    return stored, stepstores.open_destinations(options.cache_to, tell)
+
+
+def _export(
+    bench: Workbench,
+    options: BuildOptions,
+    result: BuildResult,
+    stored: Sequence[StoredSteps],
+    store: Store,
+    tell: Tell,
+) -> None:
+    from dsec_layers.api import stepstores
+
+    damaged = {key for each in stored for key in each.damaged}
+    with work_folder(bench.home.root, "steps") as work:
+        count = stepstores.export(
+            result.steps,
+            store,
+            work,
+            replace=lambda key: options.no_cache or key in damaged,
+            workers=options.workers,
+            tell=tell,
+        )
+    tell(f"{count} steps were put into {store.url}")
 
 
 def _contexts(given: Mapping[str, Path]) -> dict[str, Path]:
@@ -238,21 +266,9 @@ def _check_agreement(reference: Reference | None, options: BuildOptions) -> None
             raise InvalidInputError(f"the {what} {given} is not that of {reference}")
 
 
-def _known(bench: Workbench, parents: Parents, result: BuildResult) -> Sequence[KnownLayer]:
-    """The layers below, whose chunks need not be stored again.
-
-    A base holds all that lies below it, so its small files meet in the same groups again; those of
-    the others are looked for one by one.
-    """
-    if not result.parent_digest:
-        return ()
-    layers = parents.stack(result.parent_digest).layers
-    if result.kind is Kind.BASE:
-        return [KnownLayer(contents.table_of(layer), layer.manifest.packs) for layer in layers]
-    return [known_layer(bench, layer, result.source) for layer in layers]
-
-
 def _lend(rootfs: Path, folder: Path) -> Lent:
     """What `--host-mirrors` lends."""
+    from dsec_layers.linux import hostmirrors
+
     loan = hostmirrors.lend(rootfs, folder)
     return Lent(tuple(loan.binds), loan.env)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dsec_layers.api.knownlayers import known_layer
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.content import Source
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import layers as stored
 from dsec_layers.registry.leases import Held
+
+if TYPE_CHECKING:
+    from dsec_layers.chunks.packs import KnownLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Dictionary:
         A small file that stayed as it was is found by its path, though its neighbours in a chunk
         have changed. Raises CorruptError, NotFoundError or StoreError.
         """
+        from dsec_layers.api.knownlayers import known_layer  # a faster start for who packs nothing
+
         return [known_layer(bench, layer, source) for layer in self.layers]
 
 

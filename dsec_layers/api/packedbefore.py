@@ -18,17 +18,13 @@ import secrets
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from dsec_layers.builder.request import BuildResult
-from dsec_layers.chunks.frame import ENCODER
-from dsec_layers.chunks.frames import StoredFrames
-from dsec_layers.chunks.memory import Before, Memory
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor, Provenance
@@ -37,6 +33,10 @@ from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.registry.directory import DirectoryStore
 from dsec_layers.registry.layers import load_layer
 from dsec_layers.registry.leases import Held
+
+if TYPE_CHECKING:
+    from dsec_layers.chunks.frames import StoredFrames
+    from dsec_layers.chunks.memory import Before, Memory
 
 _KEPT: Final = {".json": 1000, ".memory": 50}
 
@@ -94,6 +94,8 @@ class PackedBefore:
 
     def of(self, reference: Reference) -> Before:
         """What is known of the layer of this name that was packed last. Raises StoreError."""
+        from dsec_layers.chunks.memory import Before, Memory  # `find` needs nothing of it
+
         place = self.folder / f"{_key_of_name(reference)}.memory"
         try:
             memory = Memory.decode(place.read_bytes())
@@ -103,6 +105,10 @@ class PackedBefore:
 
     def _frames(self, reference: Reference) -> StoredFrames | None:
         """Its frames, if they are made as now; they count among what is held."""
+        from dsec_layers.chunks.frame import ENCODER
+        from dsec_layers.chunks.frames import StoredFrames
+        from dsec_layers.lazyfs.loading import decode_table
+
         try:
             record = _read(self._place(_key_of_name(reference)))
             if record.encoder != ENCODER:
@@ -117,6 +123,8 @@ class PackedBefore:
 
     def remember(self, key: str, reference: Reference, layer: MountLayer) -> None:
         """Note which layer a key has; the records used longest ago are forgotten."""
+        from dsec_layers.chunks.frame import ENCODER
+
         for each in (key, _key_of_name(reference)):
             self._write(self._place(each), canonical.encode(_Record(layer.descriptor, ENCODER)))
         for suffix, kept in _KEPT.items():

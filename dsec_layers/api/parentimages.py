@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsec_layers.api import images
-from dsec_layers.api.importing import ImportOptions, import_
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder.layers import Image, ImageFile, ImageForm
@@ -47,6 +46,8 @@ class ParentImages:
         )
         if not self.may_import:
             raise NotFoundError(f"the image {image} is not here", hint=hint)
+        from dsec_layers.api.importing import import_
+
         self.tell(f"importing {image} as {image.base}")
         try:
             import_(self.bench, f"{images.SCHEME}{image}", image.base)
@@ -67,6 +68,7 @@ class ParentImages:
         return made_of.endswith(f"@{images.current_digest(self.bench, image)}")
 
     def _of_file(self, image: ImageFile) -> Reference:
+        from dsec_layers.api.importing import ImportOptions, import_
         from dsec_layers.sources.ocifiles import open_files
         from dsec_layers.sources.ociselect import select_image
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsec_layers.api.images import image_of, triggers_of
-from dsec_layers.api.mounting import manager
 from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.builder.layers import Image, OpenLayer, ParentLayer
@@ -94,6 +93,8 @@ class Parents:
     @contextlib.contextmanager
     def open(self, layer: ParentLayer) -> Iterator[OpenLayer]:
         """See LayerProvider."""
+        from dsec_layers.api.mounting import manager  # a build from the cache mounts nothing
+
         stack = self._stacks[str(layer.digest)]
         self._bench.check_packs(stack.layers)
         with manager(self._bench).layer_dirs(stack.layers) as folders:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dsec_layers.api.rows import LayerRow, layer_row
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
-from dsec_layers.builder.pack import pack_layer
-from dsec_layers.chunks.memory import Before
-from dsec_layers.chunks.packs import KnownLayer
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.content import Source
@@ -17,6 +15,10 @@ from dsec_layers.model.manifest import Provenance
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.registry import leases, tagging
+
+if TYPE_CHECKING:
+    from dsec_layers.chunks.memory import Before
+    from dsec_layers.chunks.packs import KnownLayer
 
 
 def publish(
@@ -63,6 +65,8 @@ def packed(
 
     `held`, a lease on that store, takes it in.
     """
+    from dsec_layers.builder.pack import pack_layer  # a tag alone needs none of it
+
     with work_folder(bench.home.root, "pack") as work_dir:
         made = pack_layer(
             source,

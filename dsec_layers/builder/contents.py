@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -116,8 +115,10 @@ class ContentPacker:
 
     def _pack(self, entry: Entry) -> bytes:
         content = self._source.contents[entry.path]
-        with _explained(content):
+        try:
             scan = self._add(content, entry)
+        except OSError as error:
+            _explain(error, content)
         if entry.digest not in (b"", scan.digest):
             raise CorruptError(f"the content of {entry.path!r} does not match its digest")
         self._report(entry.size)
@@ -187,26 +188,25 @@ class ContentPacker:
             self._unreported = 0
 
 
-@contextlib.contextmanager
-def _explained(content: Content) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _GONE:
-            raise changed(content) from error
-        if isinstance(error, PermissionError):
-            raise CapabilityMissingError(
-                f"cannot read {os.fsdecode(content.path)}: {error.strerror}",
-                hint="run as root, or as the owner of the tree",
-            ) from error
-        raise
+def _explain(error: OSError, content: Content) -> NoReturn:
+    if error.errno in _GONE:
+        raise changed(content) from error
+    if isinstance(error, PermissionError):
+        raise CapabilityMissingError(
+            f"cannot read {os.fsdecode(content.path)}: {error.strerror}",
+            hint="run as root, or as the owner of the tree",
+        ) from error
+    raise error
 
 
 def _read_known(content: Content, size: int, scan: Scan, runs: Sequence[Run]) -> bytes:
     """The stored bytes of a content of which `scan` was remembered."""
-    with _explained(content), ContentReader(content, size) as reader:
-        _check(content, reader.scan(), scan)
-        return b"".join(reader.stream(runs))
+    try:
+        with ContentReader(content, size) as reader:
+            _check(content, reader.scan(), scan)
+            return b"".join(reader.stream(runs))
+    except OSError as error:
+        _explain(error, content)
 
 
 def _check(content: Content, found: Scan, remembered: Scan) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from dsec_layers.builder.selection import Selected, mark_archives
 from dsec_layers.builder.steps import CopyStep
-from dsec_layers.sources.remote import fetch, file_name
+from dsec_layers.sources.remotefile import file_name
 from dsec_layers.sources.scan import scan_file
 
 _MODE: Final = 0o600
@@ -33,7 +33,12 @@ def fetched(step: CopyStep, folder: Path, *, with_checksum: bool) -> list[Select
 
     Raises what `sources.remote.fetch` raises.
     """
+    if not step.remote:
+        return []
+    from dsec_layers.sources.remote import fetch  # most builds fetch nothing and load no client
+
     found: list[Selected] = []
+
     for number, remote in enumerate(step.remote):
         if (remote.checksum is not None) is with_checksum:
             place = folder / f"remote-{number}"

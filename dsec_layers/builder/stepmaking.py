@@ -26,7 +26,7 @@ from dsec_layers.builder.steps import (
 )
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Reference
-from dsec_layers.sources.remote import Checksum, file_name
+from dsec_layers.sources.remotefile import Checksum, file_name
 
 _REMOTE = re.compile(r"https?://|ftp://|git://|ssh://|git@", re.IGNORECASE)
 _GIT = re.compile(r"git://|ssh://|git@|https?://[^?#]*\.git(#.*)?$", re.IGNORECASE)

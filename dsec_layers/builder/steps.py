@@ -8,7 +8,7 @@ from typing import Final
 
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.modes import Mode
-from dsec_layers.sources.remote import Checksum
+from dsec_layers.sources.remotefile import Checksum
 
 # Where a RUN finds its script when the here-document starts with `#!`.
 SCRIPT_DIRECTORY: Final = "/dev/pipes"

@@ -6,6 +6,7 @@ Global options, the list of commands, and the one place where errors become exit
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import logging
 import os
@@ -33,6 +34,9 @@ from dsec_layers.registry import patience
 
 _PROGRAM = "dsec-layers"
 _COMPLETE = "_DSEC_LAYERS_COMPLETE"  # set by the shell that asks for completions
+# Modules and large trees are many objects and no garbage: to look for some after every 700 new ones
+# takes a fifth of the time of a build.
+_GC_THRESHOLD = 50_000
 
 # Where each command is; its module is imported when it runs, so that `run` does not wait for what
 # only `build` needs.
@@ -157,6 +161,7 @@ def completion(context: Context, shell: str) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; the codes are those of `docs/errors.md`."""
+    gc.set_threshold(_GC_THRESHOLD)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _interrupt)

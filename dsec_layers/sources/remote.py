@@ -5,7 +5,6 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import http.client
-import posixpath
 import string
 import time
 import urllib.error
@@ -14,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from dsec_layers.errors import CorruptError, InvalidInputError
 from dsec_layers.linux import cancelling
+from dsec_layers.sources.remotefile import Checksum
 
 _AGENT: Final = "dsec-layers"
 _PIECE: Final = 1 << 18
@@ -30,45 +30,6 @@ class Limits:
     size_bytes: int = 16 << 30
     silence_s: float = 60
     whole_s: float = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Checksum:
-    """`sha256:<hex>`, or sha384 or sha512."""
-
-    algorithm: str
-    hex: str
-
-    @classmethod
-    def parse(cls, text: str) -> Checksum:
-        """Raises ValueError."""
-        algorithm, _, value = text.partition(":")
-        length = _ALGORITHMS.get(algorithm)
-        if length is None or len(value) != length or set(value) - set("0123456789abcdef"):
-            known = ", ".join(_ALGORITHMS)
-            raise ValueError(f"the checksum {text!r} is not of the form ALGORITHM:HEX ({known})")
-        return cls(algorithm, value)
-
-    def __str__(self) -> str:
-        return f"{self.algorithm}:{self.hex}"
-
-
-_ALGORITHMS: Final = {"sha256": 64, "sha384": 96, "sha512": 128}
-
-
-def file_name(url: str) -> str:
-    """The name that a file gets from its URL, maybe empty. Raises InvalidInputError."""
-    try:
-        parts = urlsplit(url)
-        if parts.hostname and parts.scheme in ("http", "https") and parts.username is None:
-            name = unquote(posixpath.basename(parts.path))
-            return "" if "/" in name or "\0" in name or name in (".", "..") else name
-    except ValueError:
-        pass
-    raise InvalidInputError(
-        "a URL is not of the form http(s)://host/path",
-        hint="names and passwords go into a RUN with --mount=type=secret",
-    )
 
 
 def fetch(

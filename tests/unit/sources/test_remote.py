@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.errors import CorruptError, InvalidInputError
-from dsec_layers.sources.remote import Checksum, Limits, fetch, file_name
+from dsec_layers.sources.remote import Limits, fetch
+from dsec_layers.sources.remotefile import Checksum, file_name
 from tests.support.web import Page, Web, serving
 
 SHA256 = "sha256:" + hashlib.sha256(b"body").hexdigest()
