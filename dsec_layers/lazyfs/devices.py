@@ -55,14 +55,21 @@ class DaemonDevices:
         self._start = start
 
     def attach(self, layer: MountLayer) -> Device:
-        """See Devices. A daemon that is killed meanwhile is succeeded and asked again."""
+        """See Devices. A daemon that is killed meanwhile is succeeded and asked again.
+
+        Whether there is one is seen by asking it: its status is long when it serves many layers.
+        """
+        with contextlib.suppress(DaemonError):
+            return self._attach(layer)
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(DaemonError):
+                self._client.ensure()
                 return self._attach(layer)
+        self._client.ensure()
         return self._attach(layer)
 
     def _attach(self, layer: MountLayer) -> Device:
-        attached = self._client.ensure().attach(layer.descriptor, layer.stores, self._start)
+        attached = self._client.attach(layer.descriptor, layer.stores, self._start)
         return Device(Path(attached.path), attached.size_bytes)
 
     def detach(self, digest: Digest) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from pathlib import Path
 
 from dsec_layers.errors import DsecError
@@ -104,7 +105,8 @@ def _mount_alone(metadata: Path, target: Path, device: Path) -> set[str]:
 
 def _backing_devices() -> set[str]:
     with contextlib.suppress(OSError):
-        return {path.name for path in _BDI.iterdir() if path.name.startswith("erofs")}
+        names = os.listdir(_BDI)  # noqa: PTH208 - asked twice for each layer, and long with many
+        return {name for name in names if name.startswith("erofs")}
     return set()
 
 
