@@ -37,7 +37,7 @@ class RepositoryWriter(RepositoryReader):
         """Send a blob. Raises CorruptError (`content` is another one), NoSpaceError, StoreError."""
         try:
             self._send(self._begin(), checked.pieces(blob, content), blob)
-        except StoreError:
+        except (StoreError, NotFoundError):
             if not isinstance(content, Path | bytes):
                 raise
             # Some registries do not know where an upload stands after an answer was lost.
@@ -108,15 +108,24 @@ class RepositoryWriter(RepositoryReader):
 
     def _send(self, location: str, pieces: Iterator[bytes], blob: Descriptor) -> None:
         upload = _Upload(self.client, self.repository, location)
-        try:
-            upload.send(pieces, blob)
-        except NotFoundError:
-            # When the answer to the last word is lost and it is said again, the upload is gone.
-            if not self.has(blob):
+        for number in range(self.client.patience.attempts):
+            try:
+                upload.send(pieces, blob)
+            except NotFoundError:
+                # The upload is gone when the answer to the last word was lost and it is said again.
+                if self.has(blob):
+                    return
+                # Of a last word that came by half docker-registry knows no way on.
+                upload.abandon()
+                if upload.whole is None or number + 1 == self.client.patience.attempts:
+                    raise
+                pieces = iter([upload.whole])
+                upload = _Upload(self.client, self.repository, self._begin())
+            except BaseException:
+                upload.abandon()
                 raise
-        except BaseException:
-            upload.abandon()
-            raise
+            else:
+                return
 
     @property
     def _uploads(self) -> str:
@@ -141,12 +150,16 @@ def whole(blob: Descriptor, content: checked.Source) -> bytes:
 
 
 class _Upload:
-    """A blob on its way: `location` is where the next part goes, and changes with each."""
+    """A blob on its way: `location` is where the next part goes, and changes with each.
+
+    `whole` is all of it once it goes with the last word alone.
+    """
 
     def __init__(self, client: Client, repository: str, location: str) -> None:
         self._client = client
         self._scope = push_scope(repository)
         self._location = location
+        self.whole: bytes | None = None
 
     def send(self, pieces: Iterator[bytes], blob: Descriptor) -> None:
         """Send all parts and publish the blob; what fits in one part goes with the last word."""
@@ -157,6 +170,7 @@ class _Upload:
                 continue
             self._patch(part, position)
             position += len(part)
+        self.whole = last if len(last) == blob.size else None
         self._commit(last, blob)
 
     def abandon(self) -> None:

@@ -162,6 +162,34 @@ def test_the_answer_to_the_last_word_is_lost(front: Gateway, store: OciStore) ->
     assert store.read(BLOB) == DATA
 
 
+def test_a_last_word_that_came_by_half_is_said_anew(front: Gateway, store: OciStore) -> None:
+    """docker-registry then knows the upload no more, or holds what it has for something else."""
+    front.plan = once(lambda asked: asked.method == "PUT", Fault(404), Fault(404))
+    assert store.put(BLOB, iter([DATA[:7], DATA[7:]])) is True
+    assert len(front.methods("POST")) == len(front.methods("PUT")) == 3
+    assert len(front.methods("DELETE", "blobs/uploads")) == 2
+    assert store.read(BLOB) == DATA
+    other = Descriptor.of(b"other", PACK_TYPE)
+    front.plan = always(lambda asked: asked.method == "PUT", Fault(404))
+    with pytest.raises(NotFoundError):
+        store.put(other, iter([b"other"]))
+    assert not store.has(other)
+
+
+def test_documents_that_break_off_are_asked_for_again(
+    front: Gateway, store: OciStore, waits: list[float]
+) -> None:
+    base = put_layer(store, BASE, [b"pack"])
+    for path in ("/manifests/", "/tags/list", "/_catalog"):
+        front.plan = once(lambda asked, path=path: path in asked.path, Fault(cut=5), Fault(cut=0))  # type: ignore[misc]
+        waits.clear()
+        assert (BASE, base) in list(store.tags())
+        assert len(waits) == 2, path
+    front.plan = always(lambda asked: "/manifests/" in asked.path, Fault(cut=5))
+    with pytest.raises(StoreError, match="keeps breaking off"):
+        store.resolve(BASE)
+
+
 def test_a_push_that_fails_is_taken_back(front: Gateway, store: OciStore) -> None:
     data = os.urandom(20_000_000)
     blob = Descriptor.of(data, PACK_TYPE)
