@@ -166,9 +166,8 @@ class _Making:
 
     def packed(self, result: BuildResult, before: Before | None = None) -> MountLayer:
         """The layer of a result. Raises as `pack_layer`."""
-        from dsec_layers.api.packing import (
-            pack_result,
-        )  # when nothing has changed, all that is idle
+        # When nothing has changed, nobody comes here.
+        from dsec_layers.api.packing import pack_result
 
         return pack_result(
             self.bench,
