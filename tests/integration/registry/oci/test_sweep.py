@@ -118,6 +118,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(registry, gate, work.local, target)
 
 
+@pytest.mark.slow
 @each_patience
 def test_each_request_of_a_push(bench: Bench, patience: Patience) -> None:
     bench.copy(bench.local, bench.remote("count"))
