@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from dsec_layers.api import contents
@@ -19,6 +19,7 @@ from dsec_layers.model import merge
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.packed import pack_files
+from tests.support.profiles import fewest
 from tests.support.trees import trees
 
 ONE, TWO, TOOL = map(Reference.parse, ("base/one:1", "base/two:1", "toolkit/t:1"))
@@ -159,7 +160,7 @@ def test_times_count_only_when_asked_for() -> None:
     assert (detail.before, detail.after) == ("-0.000000001", "0.000000001")
 
 
-@settings(max_examples=60)
+@fewest
 @given(whole, whole)
 def test_it_turns_around(one: Tree, two: Tree) -> None:
     """What is added one way is removed the other way; nothing but equal trees has no changes."""
@@ -179,7 +180,7 @@ def test_it_turns_around(one: Tree, two: Tree) -> None:
     assert (there == []) == (lone[0] == lone[1])
 
 
-@settings(max_examples=60)
+@fewest
 @given(whole, trees().map(lambda drawn: drawn[0]))
 def test_a_composition_is_what_is_mounted(lower: Tree, upper: Tree) -> None:
     shown = composition([lower, upper])

@@ -14,7 +14,7 @@ from dsec_layers.errors import NotFoundError
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.tree import Tree
 from tests.support.packed import pack_files
-from tests.support.profiles import fewer
+from tests.support.profiles import fewest
 from tests.support.trees import trees
 
 BASE, WORK, TOOL, ENV = map(
@@ -87,7 +87,7 @@ def test_a_file_with_two_names(tmp_path: Path) -> None:
     assert (found.size_bytes, found.wasted_bytes) == (7, 5)
 
 
-@fewer
+@fewest
 @given(trees(changes=False), trees())
 def test_what_is_seen_and_what_is_hidden_is_all(
     lower: tuple[Tree, object], upper: tuple[Tree, object]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from dsec_layers.api import composing, looking
 from dsec_layers.api.exporting import Exported, ExportOptions, export
@@ -31,6 +31,7 @@ from dsec_layers.model.runconfig import Healthcheck, RunConfig
 from dsec_layers.model.tree import Tree
 from tests.support.exports import Drawn, exportable_trees, source_of
 from tests.support.packed import pack_files
+from tests.support.profiles import fewest
 
 BASE, TOOL = Reference.parse("base/b:1"), Reference.parse("toolkit/t:1")
 ENV, AGAIN = Reference.parse("env/e:v1"), Reference.parse("base/again:1")
@@ -71,7 +72,7 @@ def document(layout: Path, name: str) -> Any:
     return json.loads(path.read_bytes())
 
 
-@settings(max_examples=settings().max_examples // 5)
+@fewest
 @given(exportable_trees(changes=False), exportable_trees(), exportable_trees())
 def test_stacks_come_back(base: Drawn, middle: Drawn, top: Drawn) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsec_layers.api.opened import composition
@@ -16,6 +16,7 @@ from dsec_layers.model.reference import Reference
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.images import write
 from tests.support.packed import pack_files
+from tests.support.profiles import fewest
 from tests.support.trees import trees
 
 BASE, TOOL = Reference.parse("base/b:1"), Reference.parse("toolkit/t:1")
@@ -76,7 +77,7 @@ def test_every_way_to_hide(
     }
 
 
-@settings(max_examples=60)
+@fewest
 @given(st.lists(trees().map(lambda drawn: drawn[0]), min_size=1, max_size=4))
 def test_the_winner_is_what_a_mount_shows(stack: list[Tree]) -> None:
     images = [ErofsImage(write(tree)) for tree in stack]

@@ -11,7 +11,7 @@ from dsec_layers.builder.folding import one_diff, whole_tree
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.merge import apply_sources, fold_sources
 from dsec_layers.model.tree import EntryKind, Tree
-from tests.support.profiles import fewer
+from tests.support.profiles import fewest
 from tests.support.trees import trees
 
 
@@ -20,7 +20,7 @@ def with_contents(tree: Tree, name: bytes) -> Source:
     return Source(tree, {entry.path: LocalFile(name) for entry in files})
 
 
-@fewer
+@fewest
 @given(st.lists(trees().map(lambda drawn: drawn[0]), max_size=7))
 def test_halves_first_is_the_same_as_one_by_one(drawn: list[Tree]) -> None:
     diffs = [with_contents(tree, b"/%d" % number) for number, tree in enumerate(drawn)]

@@ -24,7 +24,7 @@ from dsec_layers.model.content import Content
 from dsec_layers.model.reference import Kind
 from dsec_layers.sources.directory import walk
 from tests.support.memory_store import MemoryStore
-from tests.support.profiles import fewer
+from tests.support.profiles import fewest
 
 SIZES = (0, 1, 700, 4096, 30_000, 90_000, 300_000, 500_000)
 
@@ -140,7 +140,7 @@ edits = st.lists(
 )
 
 
-@fewer
+@fewest
 @given(rounds=st.lists(edits, min_size=1, max_size=3), workers=st.sampled_from([None, 1, 5]))
 def test_the_same_layer_as_afresh(
     tmp_path_factory: pytest.TempPathFactory,

@@ -11,7 +11,7 @@ from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.merge import apply
 from dsec_layers.model.tree import Entry, EntryKind, Tree
-from tests.support.profiles import fewer
+from tests.support.profiles import fewest
 from tests.support.trees import Contents, trees
 
 
@@ -149,7 +149,7 @@ def test_every_rule_has_a_reason_and_a_name_of_its_own() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
-@fewer
+@fewest
 @given(trees(changes=False), trees())
 def test_nothing_else_changes(below: tuple[Tree, Contents], above: tuple[Tree, Contents]) -> None:
     """Without rules the diff stays; with a rule for all, nothing that was written is seen."""

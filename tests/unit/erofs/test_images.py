@@ -11,6 +11,7 @@ from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.images import UUID, build_image, write
+from tests.support.profiles import fewer
 from tests.support.trees import Contents, content_digest, trees
 
 FILE = Entry(path=b"f", kind=EntryKind.FILE, mode=0o644)
@@ -28,6 +29,7 @@ def read_back(tree: Tree) -> tuple[Entry, ...]:
     return tuple(ErofsImage(write(tree)).walk())
 
 
+@fewer
 @given(trees())
 def test_what_is_read_is_what_was_written(drawn: tuple[Tree, Contents]) -> None:
     tree, contents = drawn
@@ -53,6 +55,7 @@ def read_file(image: ErofsImage, device: bytes, entry: Entry) -> bytes:
     return bytes(data)
 
 
+@fewer
 @given(trees())
 def test_the_same_tree_gives_the_same_bytes(drawn: tuple[Tree, Contents]) -> None:
     tree, contents = drawn

@@ -43,6 +43,7 @@ def file(path: bytes, size: int = 0) -> Entry:
     return Entry(path=path, kind=EntryKind.FILE, mode=0o644, size=size)
 
 
+@fewer
 @given(exportable_trees())
 def test_what_is_written_is_read(drawn: Drawn) -> None:
     tree, contents = drawn

@@ -15,6 +15,7 @@ from dsec_layers.errors import ConflictError, NotFoundError
 from dsec_layers.model.manifest import OCI_MANIFEST, PACK_TYPE, Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry.directory import DirectoryStore
+from tests.support.profiles import fewer
 
 CONTENTS = st.integers(0, 5).map(lambda number: b"content %d" % number)
 TYPES = st.sampled_from([PACK_TYPE, OCI_MANIFEST])
@@ -113,4 +114,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(stateful_step_count=25)
+TestMachine.settings = settings(fewer, stateful_step_count=25)

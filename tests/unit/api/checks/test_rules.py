@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsec_layers.api.checks import (
@@ -25,6 +25,7 @@ from dsec_layers.api.checks.part import Case, Part
 from dsec_layers.api.opened import composition
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.elves import make_elf
+from tests.support.profiles import fewest
 from tests.support.trees import trees
 
 Found = list[tuple[str, str]]
@@ -252,7 +253,7 @@ def test_owners() -> None:
     assert [each.path for each in users] == ["/a", "/b"]
 
 
-@settings(max_examples=60)
+@fewest
 @given(whole, st.lists(diffs, min_size=1, max_size=3))
 def test_overlaps_are_what_a_mount_without_the_layer_shows(base: Tree, uppers: list[Tree]) -> None:
     stack = [base, *uppers]
@@ -268,7 +269,7 @@ def test_overlaps_are_what_a_mount_without_the_layer_shows(base: Tree, uppers: l
         assert met.keys() == {e.path for e in stack[number] if e.path and e.path in below}
 
 
-@settings(max_examples=60)
+@fewest
 @given(whole, diffs)
 def test_a_layer_over_its_own_base_alarms_nobody(base: Tree, upper: Tree) -> None:
     """Whatever it changes was meant."""
