@@ -132,19 +132,6 @@ def test_a_link_to_a_file_of_the_base_adds_no_data(cli: Cli) -> None:
     assert packs.keys() <= known
 
 
-def test_data_that_a_build_refers_to_is_not_pruned_meanwhile(cli: Cli) -> None:
-    """Its lease is renewed, though all steps come from the cache and no layer is mounted."""
-    context = cli.folder / "context"
-    context.mkdir()
-    (context / "Layerfile").write_text("LAYER workspace w\nFROM base/small:1\nRUN ln /bin/sh /sh\n")
-    cli("build", context, "-t", "workspace/w:1")
-    blobs = [path for path in (cli.home / "store").glob("*/??/*") if path.is_file()]
-    for path in blobs:
-        os.utime(path, (1000, 1000))
-    cli("build", context, "-t", "workspace/w:2")
-    assert [path for path in blobs if path.stat().st_mtime == 1000] == []
-
-
 def test_the_same_inputs_give_the_same_digests(cli: Cli, node: Cli) -> None:
     """Another machine, another directory, other owners, another number of workers, no cache."""
     environ = {"SOURCE_DATE_EPOCH": "1700000000"}

@@ -22,7 +22,7 @@ from tests.support.s3servers import S3Server
 from tests.support.stores import put_layer
 
 KEPT, GONE = Reference.parse("base/kept:1"), Reference.parse("base/gone:1")
-AT_ONCE = Rules(grace_s=-60)  # the times of objects are whole seconds
+AT_ONCE = Rules(grace_s=-60, keep_untagged_s=-60)  # the times of objects are whole seconds
 
 pytestmark = pytest.mark.usefixtures("aws")
 
