@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -158,11 +159,14 @@ class Buildah:
     def _run(self, command: str, *words: str | Path) -> str:
         storage, state = self.folder / "storage", self.folder / "run"
         places: Sequence[str | Path] = ("--root", storage, "--runroot", state)
+        scratch = self.folder / "tmp"  # where its cache mounts live on
+        scratch.mkdir(exist_ok=True)
         done = subprocess.run(
             ["buildah", *places, "--storage-driver", "overlay", command, *words],
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, "TMPDIR": str(scratch)},
         )
         if done.returncode:
             raise PeerFailedError(done.stderr[-2000:])
