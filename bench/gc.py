@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.report import Metric, Report
+from bench.report import Metric, Report, peak_mib
 from dsec_layers.model import canonical
 from dsec_layers.model.manifest import (
     CONFIG_TYPE,
@@ -134,15 +134,7 @@ def _collect(folder: Path) -> dict[str, float]:
     start = time.perf_counter()
     gone = collect(store, Rules(grace_s=-1))
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "peak_mib": _peak_mib(), "blobs": gone.blobs}
-
-
-def _peak_mib() -> float:
-    """The high-water mark of this program alone; getrusage counts what was there before exec."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status has no VmHWM")
+    return {"seconds": seconds, "peak_mib": peak_mib(), "blobs": gone.blobs}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.report import Metric, Report, interleaved, ratio
+from bench.report import Metric, Report, interleaved, peak_mib, ratio
 from bench.trees import make_tree
 from dsec_layers.builder.pack import pack_layer
 from dsec_layers.model.reference import Kind
@@ -89,15 +89,7 @@ def _child(tree: Path, folder: Path) -> dict[str, float]:
     layer = pack_layer(walk(tree), kind=Kind.BASE, name="bench", store=store, work_dir=folder)
     seconds = time.perf_counter() - start
     stored_bytes = sum(blob.size for blob in layer.manifest.blobs)
-    return {"seconds": seconds, "peak_mib": _peak_mib(), "stored_bytes": stored_bytes}
-
-
-def _peak_mib() -> float:
-    """The high-water mark of this program alone; getrusage counts what was there before exec."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status has no VmHWM")
+    return {"seconds": seconds, "peak_mib": peak_mib(), "stored_bytes": stored_bytes}
 
 
 if __name__ == "__main__":

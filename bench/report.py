@@ -83,6 +83,14 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     return statistics.median(numerators) / statistics.median(denominators)
 
 
+def peak_mib() -> float:
+    """The high-water mark of this program alone; getrusage counts what was there before exec."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
 def machine() -> dict[str, object]:
     """What the numbers depend on. No host name."""
     model = ""
