@@ -11,6 +11,7 @@ from bench.report import Report
 NAMES = (
     "build",
     "burst",
+    "dedupe",
     "gc",
     "import_image",
     "lazy_start",
@@ -18,6 +19,7 @@ NAMES = (
     "pack",
     "read",
     "trace",
+    "transfer",
     "upgrade",
 )
 
