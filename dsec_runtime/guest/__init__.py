@@ -1,0 +1,1 @@
+"""The agent that is the first process of a sandbox, and its binary."""

@@ -1,0 +1,1 @@
+"""System calls and programs that only the runtime needs."""

@@ -1,0 +1,1 @@
+"""The client: `DSecClient`, run arguments for each tier, and `Sandbox`."""
