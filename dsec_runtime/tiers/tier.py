@@ -21,7 +21,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
     `socket` is where its agent listens (see docs/formats/guest-protocol.md); `pid` its first
     process, with `pid_start` its start time in clock ticks, so that a pid used again is not it;
-    `digests` are its layers, lowest first. `own` is the tier's own.
+    `digests` are its layers, lowest first. `env`, `workdir` and `user` are what a command gets that
+    does not say otherwise: what the layers wish, overridden by the specification. `own` is the
+    tier's own.
     """
 
     id: str
@@ -29,6 +31,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     pid_start: int
     digests: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    workdir: str = "/"
+    user: str | None = None
     own: Mapping[str, str] = {}
 
 
