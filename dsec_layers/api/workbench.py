@@ -169,6 +169,14 @@ class Workbench:
                     stack  # else it went just before the lease, and is not found or fetched again
                 )
 
+    def held_layer(self, reference: Reference, held: Held) -> MountLayer:
+        """One layer without what it was built on, kept by `held`. Raises as `stack`."""
+        while True:
+            layer = self.layer(self.trusted(reference))
+            held.add((layer.descriptor, *layer.manifest.blobs))
+            if self.local.has(layer.descriptor):
+                return layer
+
     def check_packs(self, layers: Sequence[MountLayer]) -> None:
         """Fail before anything is mounted that could only give EIO. Raises NotFoundError."""
         if self.stores:

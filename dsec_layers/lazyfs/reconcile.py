@@ -140,7 +140,8 @@ def dead_among(records: Iterable[Record]) -> list[Record]:
             owned = record.owner.alive or not record.bound
             alive = owned and record.namespace in procinfo.mount_namespaces()
         elif record.phase is Phase.MOUNTED and not record.bound:
-            alive = (record.source, record.target) in mounted
+            # Layers that are held for somebody have no overlay, and end by `release`.
+            alive = not record.target or (record.source, record.target) in mounted
         else:
             alive = record.owner.alive
         if not alive:

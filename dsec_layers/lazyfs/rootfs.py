@@ -36,6 +36,8 @@ from dsec_layers.lazyfs.reconcile import Janitor, Reconciled, dead_among, removi
 from dsec_layers.lazyfs.wish import Wish
 from dsec_layers.model.digest import Digest
 
+_HELD = "held-"  # of the ids of records
+
 
 @dataclass(frozen=True, slots=True)
 class Rootfs:
@@ -157,6 +159,29 @@ class RootfsManager:
             yield tuple(self._mounts.path(use.hex) for use in record.layers)
         finally:
             self._janitor.undo_forced(record)
+
+    def hold(self, layers: Sequence[MountLayer], holder: str) -> tuple[Path, ...]:
+        """Mount only the layers, for a holder that is no process, and return their folders.
+
+        They stay until `release`, whoever ends meanwhile, or the boot. What the name holds already
+        is replaced. For whoever stacks the layers himself, see `layer_dirs`.
+        """
+        record = self._mount(Wish(layers=layers, bound=False, name=holder, id=f"{_HELD}{holder}"))
+        return tuple(self._mounts.path(use.hex) for use in record.layers)
+
+    def release(self, holder: str) -> None:
+        """Undo `hold`; nothing happens when nothing is held."""
+        for record in self._journal.records():
+            if record.id == f"{_HELD}{holder}":
+                self._janitor.undo(record, lazy=False)
+
+    def held(self) -> dict[str, tuple[Digest, ...]]:
+        """The layers that are held, by holder."""
+        return {
+            record.name: tuple(Digest("sha256", use.hex) for use in record.layers)
+            for record in self._journal.records()
+            if record.id.startswith(_HELD) and record.here and record.phase is Phase.MOUNTED
+        }
 
     def unmount(self, target: Path, *, keep_upper: bool = False, lazy: bool = False) -> None:
         """Undo `mount`. The upper goes too, unless the caller gave it or it is kept.
