@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.layers import Image, ImageFile, ImageForm
 from dsec_layers.errors import InvalidInputError, NotFoundError
@@ -20,12 +21,11 @@ _HINT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contexts:
+class Contexts(msgspec.Struct, frozen=True):
     """Folders, and layers and images, by name."""
 
-    folders: dict[str, Path] = field(default_factory=dict)
-    layers: dict[str, Reference | Image] = field(default_factory=dict)
+    folders: dict[str, Path] = {}
+    layers: dict[str, Reference | Image] = {}
 
 
 def parse_contexts(given: Sequence[str]) -> Contexts:

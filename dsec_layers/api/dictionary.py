@@ -7,8 +7,9 @@ provenance of the new layer; what happens to be in a store is never used (decisi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import NotFoundError
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
     from dsec_layers.chunks.packs import KnownLayer
 
 
-@dataclass(frozen=True, slots=True)
-class Dictionary:
+class Dictionary(msgspec.Struct, frozen=True):
     """The layers, first choice first, and `inputs` for the provenance."""
 
     layers: Sequence[MountLayer] = ()
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = {}
 
     def known(self, bench: Workbench, source: Source) -> list[KnownLayer]:
         """What packing `source` may take from them: their chunks, and small files that it repeats.

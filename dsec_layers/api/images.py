@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.content import Source
@@ -23,8 +24,7 @@ _TRIGGERS: Final = "onbuild"
 Fetched = Callable[[int, int], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What was read: a tree, how to run it, and what the layer's provenance tells of the image."""
 
     source: Source

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -68,8 +67,7 @@ def key_of(result: BuildResult, reference: Reference, provenance: Provenance) ->
     return Digest.sha256(canonical.encode(inputs)).hex
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBefore:
+class PackedBefore(msgspec.Struct, frozen=True):
     """The records in `folder` of layers in `store`; `held` is a lease on it."""
 
     folder: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.api import images
 from dsec_layers.api.workbench import Workbench
@@ -18,8 +19,7 @@ from dsec_layers.model.reference import Kind, Reference
 _FROM_FILES: Final = "imported"
 
 
-@dataclass(frozen=True, slots=True)
-class ParentImages:
+class ParentImages(msgspec.Struct, frozen=True):
     """Finds or makes bases of images.
 
     With `pull` the registry is asked what an image is now, without it only for what is not here.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.api.images import image_of, triggers_of
 from dsec_layers.api.parentimages import ParentImages
@@ -21,8 +22,7 @@ from dsec_layers.model.tree import EntryKind, Tree
 from dsec_layers.registry.leases import Held
 
 
-@dataclass(frozen=True, slots=True)
-class MountedLayer:
+class MountedLayer(msgspec.Struct, frozen=True):
     """Implements `OpenLayer` by EROFS mounts. `folders` and the stack's layers are lowest first."""
 
     stack: Stack

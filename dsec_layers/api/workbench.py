@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -31,8 +32,7 @@ def default_home() -> Path:
     return Home.default().root
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(msgspec.Struct, frozen=True):
     """What a reference means for mounting.
 
     Its layers, lowest first, and the merged wishes to run.

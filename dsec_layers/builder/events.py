@@ -7,13 +7,13 @@ at once, so events of different steps can follow one another in any order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.builder.lints.subject import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class StepStarted:
+class StepStarted(msgspec.Struct, frozen=True):
     """A step begins; `where` is `file:line`."""
 
     number: int
@@ -22,8 +22,7 @@ class StepStarted:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepCached:
+class StepCached(msgspec.Struct, frozen=True):
     """The step that began was carried out before, on the same inputs.
 
     `store` is the URL of the cache store that gave the result, empty when it was here.
@@ -33,31 +32,27 @@ class StepCached:
     store: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
+class StepOutput(msgspec.Struct, frozen=True):
     """Some output of a RUN, standard output and error together."""
 
     number: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StepDone:
+class StepDone(msgspec.Struct, frozen=True):
     """The step was carried out in `seconds`."""
 
     number: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Something that the build goes on without, such as a cache store that does not answer."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(msgspec.Struct, frozen=True):
     """Advice about the Layerfile, told before the first step."""
 
     finding: Finding

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.layerfile import HereDoc, Instruction, Layerfile, heredoc_words
 from dsec_layers.builder.meanings import (
@@ -39,8 +40,7 @@ from dsec_layers.builder.words import Flag, parse_json_list, parse_pairs, split_
 from dsec_layers.errors import InvalidInputError
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """An instruction and what it means."""
 
     instruction: Instruction
@@ -56,8 +56,7 @@ _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(msgspec.Struct, frozen=True):
     """What a reader of one instruction works on: flags by name, and the text after them.
 
     `flags` has those that are given once, `lists` all values of those that may be repeated.
@@ -222,7 +221,7 @@ def _copy(given: _Text) -> Copy:
 def _add(given: _Text) -> Copy:
     copy = _copy(given)
     unpack = given.flags.get("unpack")
-    return replace(
+    return msgspec.structs.replace(
         copy,
         is_add=True,
         unpack=None if unpack is None else unpack == "true",
@@ -261,7 +260,7 @@ def _health(given: _Text) -> Health:
         raise InvalidInputError(
             "malformed", hint="write HEALTHCHECK CMD <command> or HEALTHCHECK NONE"
         )
-    command = _command(replace(given, text="".join(rest)))
+    command = _command(msgspec.structs.replace(given, text="".join(rest)))
     if not command.words or not command.words[0]:
         raise ValueError("needs a command")
     form = "CMD-SHELL" if command.for_shell else "CMD"

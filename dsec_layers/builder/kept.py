@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+import msgspec
 
 _BLOCK: Final = 512  # the unit of st_blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A step or a cache. `used_s` is the time of its last use, `size_bytes` what it takes."""
 
     kind: Literal["step", "cache"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.words import split_words
 from dsec_layers.errors import InvalidInputError
@@ -23,8 +24,7 @@ _MAX_INSTRUCTIONS: Final = 4000
 _FRONTEND: Final = re.compile(r"(docker\.io/)?docker/dockerfile(-upstream)?(:\S*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class HereDoc:
+class HereDoc(msgspec.Struct, frozen=True):
     """A here-document. `body` is the text as written, `content` lacks the tabs `<<-` strips."""
 
     name: str
@@ -33,8 +33,7 @@ class HereDoc:
     expand: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(msgspec.Struct, frozen=True):
     """A keyword in upper case, the joined text after it, and `file:line` of its first line.
 
     `written` is the keyword as it stands there; with `has_gap` an empty line stood within.
@@ -51,8 +50,7 @@ class Instruction:
         return f"{self.keyword} {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Layerfile:
+class Layerfile(msgspec.Struct, frozen=True):
     """A parsed file. `escape` is the character that continues lines and quotes in words.
 
     `check` is what the directive of that name says, `check_where` its `file:line`.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.content import Source
@@ -18,8 +19,7 @@ from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class ParentLayer:
+class ParentLayer(msgspec.Struct, frozen=True):
     """A resolved layer.
 
     `run` is what it asks for itself, `effective_run` the same merged over the layers it stands on.
@@ -45,8 +45,7 @@ class ImageForm(StrEnum):
     DOCKER_ARCHIVE = "docker-archive"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFile:
+class ImageFile(msgspec.Struct, frozen=True):
     """An image on this machine; `name` is which of several, or empty."""
 
     form: ImageForm

@@ -7,8 +7,9 @@ leaves rules out (`skip=all`: every one), or makes findings an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.instructions import interpret
 from dsec_layers.builder.layerfile import Layerfile
@@ -45,8 +46,7 @@ _ALL: Final = "all"
 _LINE_LENGTH: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """All findings in the order of their lines; with `is_error` they are not to be lived with."""
 
     findings: tuple[Finding, ...]

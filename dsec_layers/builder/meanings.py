@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.builder.layerfile import HereDoc
 from dsec_layers.model.runconfig import Healthcheck
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """`LAYER <kind> <name>`."""
 
     kind: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class From:
+class From(msgspec.Struct, frozen=True):
     """`FROM [--platform=...] <parent> [AS <name>]`; the name is in lower case."""
 
     parent: str
@@ -26,29 +25,25 @@ class From:
     platform: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Arg:
+class Arg(msgspec.Struct, frozen=True):
     """`ARG <name>[=<default>] ...`."""
 
     pairs: tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Env:
+class Env(msgspec.Struct, frozen=True):
     """`ENV <name>=<value> ...`."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(msgspec.Struct, frozen=True):
     """`LABEL <name>=<value> ...`."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A command: the words of the exec form, or one word (and its here-documents) for the shell."""
 
     words: tuple[str, ...]
@@ -56,8 +51,7 @@ class Command:
     heredocs: tuple[HereDoc, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """`RUN --mount`: its type, the stage or layer it shows, and the other options as written."""
 
     kind: str
@@ -65,8 +59,7 @@ class Mount:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """`RUN`; `network` is host or none."""
 
     command: Command
@@ -74,8 +67,7 @@ class Run:
     mounts: tuple[Mount, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """`COPY` and `ADD`. `inline`: sources given as here-documents; `origin`: a stage or layer.
 
     `is_add` also takes URLs in `sources`, which `checksum` is of; `unpack` is what ADD was told of
@@ -95,71 +87,61 @@ class Copy:
     parents: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Workdir:
+class Workdir(msgspec.Struct, frozen=True):
     """`WORKDIR <path>`."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """`USER <user>[:<group>]`."""
 
     user: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(msgspec.Struct, frozen=True):
     """`SHELL ["program", "argument"]`."""
 
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cmd:
+class Cmd(msgspec.Struct, frozen=True):
     """`CMD`."""
 
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class Entrypoint:
+class Entrypoint(msgspec.Struct, frozen=True):
     """`ENTRYPOINT`."""
 
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class Expose:
+class Expose(msgspec.Struct, frozen=True):
     """`EXPOSE <port>...`."""
 
     ports: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True):
     """`VOLUME <path>...`."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StopSignal:
+class StopSignal(msgspec.Struct, frozen=True):
     """`STOPSIGNAL <signal>`."""
 
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """`HEALTHCHECK`, in which no variables are replaced."""
 
     check: Healthcheck
 
 
-@dataclass(frozen=True, slots=True)
-class Maintainer:
+class Maintainer(msgspec.Struct, frozen=True):
     """`MAINTAINER <name>`, in which no variables are replaced."""
 
     name: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.caches import Caches, folder_name
 from dsec_layers.builder.layers import ParentLayer
@@ -31,12 +32,11 @@ from dsec_layers.linux.ocispec import Bind, Mount, Tmpfs
 _STRICTEST: Final = ("locked", "private", "shared")
 
 
-@dataclass(slots=True)
-class Inputs:
+class Inputs(msgspec.Struct):
     """What the bind mounts of a step show: digests in their order, and what contexts give."""
 
-    digests: list[str] = field(default_factory=list)
-    selected: dict[int, Selected] = field(default_factory=dict)  # by the number of the mount
+    digests: list[str] = []
+    selected: dict[int, Selected] = {}  # by the number of the mount
 
 
 def find_inputs(step: RunStep, origins: Origins) -> Inputs:
@@ -60,8 +60,7 @@ def find_inputs(step: RunStep, origins: Origins) -> Inputs:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Mounter:
+class Mounter(msgspec.Struct, frozen=True):
     """Puts in place what mounts show. Secrets are contents by id, `epoch` is in seconds."""
 
     origins: Origins

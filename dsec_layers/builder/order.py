@@ -6,14 +6,14 @@ Numbers are in the order of the Layerfile, from 1: a step needs only such with s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.builder.plan import Plan
 from dsec_layers.builder.steps import BindMount, CacheMount, CopyStep, RunStep, Step
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedStep:
+class NumberedStep(msgspec.Struct, frozen=True):
     """A step, the stage (by index) that it belongs to, and the numbers of those it needs."""
 
     number: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.builder.execution import mounted
 from dsec_layers.builder.layers import LayerProvider, OpenLayer, ParentLayer
@@ -37,8 +38,7 @@ class OpenLayers:
             return self._opened[layer.digest]
 
 
-@dataclass(frozen=True, slots=True)
-class StageState:
+class StageState(msgspec.Struct, frozen=True):
     """A stage so far: the results of its steps, oldest first, over a layer or nothing."""
 
     layer: ParentLayer | None

@@ -11,11 +11,11 @@ import io
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import blake3
+import msgspec
 import zstandard
 
 from dsec_layers.builder.borrowing import held_contents, settle
@@ -49,8 +49,7 @@ from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.model.tree import BLOCK_SIZE, EntryKind, Tree
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLayer:
+class PackedLayer(msgspec.Struct, frozen=True):
     """A layer that lies whole in its store. `tree` has the content digests of all files."""
 
     manifest: LayerManifest
@@ -148,8 +147,7 @@ class _Publisher:
             future.result()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """A compressed part of the layer: its blob, what it is before compression, and its bytes."""
 
     blob: Descriptor

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _TOKEN = re.compile(rb"\*\*+/?|\*|\?|\[\^?(?:\\.|[^\\\]])+\]|\\.|[^\\\[]", re.DOTALL)
@@ -38,8 +39,7 @@ def compile_pattern(pattern: bytes) -> re.Pattern[bytes]:
     raise ValueError(f"malformed pattern {pattern.decode(errors='replace')!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoreRule:
+class IgnoreRule(msgspec.Struct, frozen=True):
     """One line of a `.dockerignore`; with `keeps` it started with an exclamation mark."""
 
     keeps: bool

@@ -6,8 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.builder import execution, keys, schedule
 from dsec_layers.builder.caches import Caches
@@ -33,8 +34,7 @@ from dsec_layers.builder.stepstores import MadeStep
 from dsec_layers.linux import cancelling
 
 
-@dataclass(frozen=True, slots=True)
-class Performed:
+class Performed(msgspec.Struct, frozen=True):
     """The digests of what was copied, and all steps done."""
 
     copied: tuple[str, ...]

@@ -12,9 +12,10 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.modes import Mode, apply_mode
 from dsec_layers.errors import BusyError, InvalidInputError
@@ -34,8 +35,7 @@ _PIECE_BYTES: Final = 1 << 24
 _NULL_DEVICE_MARK: Final = "trusted.overlay.whiteout"
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """What a copy sets: owner (uid, gid), permission bits, time in ns; None keeps the source's."""
 
     owner: tuple[int, int] | None = None

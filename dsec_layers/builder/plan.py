@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.instructions import Statement, interpret
 from dsec_layers.builder.layerfile import Instruction, Layerfile
@@ -37,8 +38,7 @@ from dsec_layers.model.runconfig import RunConfig
 MAX_STEPS: Final = 390
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
+class StagePlan(msgspec.Struct, frozen=True):
     """A stage ready to run. `parent` is an earlier stage, a layer or nothing (scratch).
 
     `layer` is the layer at the bottom of the stage, through all its parents. `run` is what the
@@ -52,8 +52,7 @@ class StagePlan:
     run: RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The stages in the order to run them; the last one is the target."""
 
     reference: Reference
@@ -78,7 +77,7 @@ def make_plan(
     Raises InvalidInputError, and what `resolve` raises (NotFoundError), with `file:line` in front.
     """
     names = options.contexts | set(options.layers)
-    parts = replace(outline(interpret(layerfile), name), contexts=names)
+    parts = msgspec.structs.replace(outline(interpret(layerfile), name), contexts=names)
     return _Planner(parts, layerfile.escape, options, resolve, image, name).plan()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.builder.layerfile import Layerfile, parse
 from dsec_layers.builder.layers import LayerProvider
@@ -17,8 +18,7 @@ from dsec_layers.builder.stepmaking import Options
 from dsec_layers.errors import NotFoundError
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A build that can begin. `epoch` is SOURCE_DATE_EPOCH; the context has no name (None)."""
 
     epoch: int | None

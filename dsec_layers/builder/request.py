@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from dsec_layers.builder.layers import Image
 from dsec_layers.builder.patterns import IgnoreRules
 from dsec_layers.builder.scope import EPOCH_VARIABLE
@@ -22,20 +24,18 @@ from dsec_layers.model.runconfig import RunConfig
 _MAX_EPOCH_DIGITS: Final = 10  # until the year 2286
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(msgspec.Struct, frozen=True):
     """What this machine lends to a RUN: it is no input and leaves no trace."""
 
     binds: tuple[Bind, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """What the mounts of a RUN show, and the variables that hold secrets."""
 
     mounts: Sequence[Mount] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
 
 # Given the root file system of a step and a folder to make and fill, which lasts as long as the
@@ -81,8 +81,7 @@ class BuildRequest:
     layers: Mapping[str, Reference | Image] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class BuildResult:
+class BuildResult(msgspec.Struct, frozen=True, dict=True):
     """A layer ready to be packed.
 
     For a base `source` is the whole tree, else what is added over the base with the digest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -57,8 +56,7 @@ def platform_arguments() -> dict[str, str]:
     return {side + name: value for side in ("TARGET", "BUILD") for name, value in values.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True):
     """Where an ARG line finds a value: given by the caller, else declared before the first FROM."""
 
     given: Mapping[str, str]
@@ -71,13 +69,12 @@ class Arguments:
         return default if default is not None else self.declared.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The state between instructions: `own` is set by this Layerfile, `inherited` lies below."""
 
     inherited: RunConfig
-    own: RunConfig = field(default_factory=RunConfig)
-    variables: Mapping[str, str] = field(default_factory=dict)
+    own: RunConfig = msgspec.field(default_factory=RunConfig)
+    variables: Mapping[str, str] = {}
     escape: str = "\\"
     command_is_own: bool = False
 
@@ -89,7 +86,7 @@ class Scope:
 
     def child(self) -> Scope:
         """The scope at the start of a stage that continues this one."""
-        return replace(self, command_is_own=False)
+        return msgspec.structs.replace(self, command_is_own=False)
 
     @property
     def env(self) -> dict[str, str]:
@@ -134,10 +131,12 @@ class Scope:
         match meaning:
             case Arg():
                 declared = declare(meaning, self, arguments)
-                return replace(self, variables=bounded({**self.variables, **declared}.items()))
+                return msgspec.structs.replace(
+                    self, variables=bounded({**self.variables, **declared}.items())
+                )
             case Cmd(command):
                 changed = msgspec.structs.replace(own, cmd=self.command_words(command))
-                return replace(self, own=changed, command_is_own=True)
+                return msgspec.structs.replace(self, own=changed, command_is_own=True)
             case Entrypoint(command):
                 cmd = own.cmd if self.command_is_own else None
                 entrypoint = self.command_words(command)
@@ -159,7 +158,7 @@ class Scope:
                 own = msgspec.structs.replace(own, shell=words)
             case _:
                 own = self._for_engines(meaning)
-        return replace(self, own=own)
+        return msgspec.structs.replace(self, own=own)
 
     def _for_engines(self, meaning: Meaning) -> RunConfig:
         """What is set after an instruction that concerns only containers started elsewhere."""

@@ -10,7 +10,6 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -27,17 +26,15 @@ from dsec_layers.sources.archive import is_tar
 from dsec_layers.sources.scan import scan, scan_file
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """A root that files are copied from. `what` names it in errors."""
 
     root: Path
     what: str
-    rules: IgnoreRules = field(default_factory=IgnoreRules)
+    rules: IgnoreRules = msgspec.field(default_factory=IgnoreRules)
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """One match of a source pattern.
 
     For a directory `source` is what is in it, with the attributes of the directory at its root;
@@ -49,8 +46,7 @@ class Selected:
     is_archive: bool = False  # which ADD unpacks
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
+class Identified(msgspec.Struct, frozen=True):
     """A match with the digests of all contents, and without times."""
 
     what: str
@@ -165,7 +161,10 @@ def content_digest(identified: Sequence[Identified], *, with_owners: bool) -> st
 
 def mark_archives(selected: Sequence[Selected]) -> list[Selected]:
     """Find what ADD has to unpack: files that are archives, whatever their names."""
-    return [replace(one, is_archive=not one.is_directory and _is_archive(one)) for one in selected]
+    return [
+        msgspec.structs.replace(one, is_archive=not one.is_directory and _is_archive(one))
+        for one in selected
+    ]
 
 
 def _is_archive(one: Selected) -> bool:
@@ -186,7 +185,7 @@ def leave_out(selected: Sequence[Selected], patterns: Sequence[str]) -> list[Sel
         raise InvalidInputError(str(error)) from error
     kept = [(one, _kept(one.source, b"", rules)) for one in selected]
     return [
-        replace(one, source=source)
+        msgspec.structs.replace(one, source=source)
         for one, source in kept
         if source is not None and (one.is_directory or len(source.tree.entries) > 1)
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.builder.instructions import Statement
 from dsec_layers.builder.layerfile import Instruction
@@ -11,8 +12,7 @@ from dsec_layers.builder.meanings import Arg, Copy, From, Layer, Meaning, Run
 from dsec_layers.errors import InvalidInputError
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """A FROM and what follows it. `name` is in lower case."""
 
     index: int
@@ -21,8 +21,7 @@ class Stage:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """A Layerfile by its parts; `declaration` is its LAYER line.
 
     `contexts` are names that the caller gave to contexts: no stage is found by them.

@@ -25,7 +25,6 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -45,16 +44,14 @@ class _Record(msgspec.Struct, frozen=True):
     size_bytes: int | None = None  # on disk
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a step changed, as an overlay upper."""
 
     identity: str
     upper: Path
 
 
-@dataclass(frozen=True, slots=True)
-class WorkFolder:
+class WorkFolder(msgspec.Struct, frozen=True):
     """The folders of a step in the making."""
 
     path: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.expand import expand_heredoc
 from dsec_layers.builder.layerfile import HereDoc, Instruction, heredoc_words
@@ -33,20 +34,19 @@ _GIT = re.compile(r"git://|ssh://|git@|https?://[^?#]*\.git(#.*)?$", re.IGNORECA
 _TITLE_LENGTH: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What the caller decides: build arguments, epoch in seconds, overrides of LAYER, the stage.
 
     `contexts` are the names of further contexts, `layers` what other names mean; all in lower case.
     """
 
-    args: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str] = {}
     epoch: int | None = None
     kind: str | None = None
     name: str | None = None
     target: str | None = None
     contexts: frozenset[str] = frozenset()
-    layers: Mapping[str, Reference | Image] = field(default_factory=dict)
+    layers: Mapping[str, Reference | Image] = {}
 
 
 def make_run_step(

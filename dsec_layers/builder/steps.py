@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.builder.layers import ParentLayer
 from dsec_layers.builder.modes import Mode
@@ -23,16 +24,14 @@ def is_outside(where: Where) -> bool:
     return where is None or isinstance(where, str)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """An executable file that is there only while its step runs."""
 
     path: str
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindMount:
+class BindMount(msgspec.Struct, frozen=True):
     """Files of a context, a stage or a layer, seen while the step runs.
 
     What is written there is lost; without `writable` nothing can be.
@@ -44,8 +43,7 @@ class BindMount:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CacheMount:
+class CacheMount(msgspec.Struct, frozen=True):
     """A folder that lasts from one run to the next. `sharing` is shared, private or locked.
 
     A new one is empty, or holds what `source` of a stage or layer holds; `mode` and `owner` (uid,
@@ -62,16 +60,14 @@ class CacheMount:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TmpfsMount:
+class TmpfsMount(msgspec.Struct, frozen=True):
     """An empty folder in memory."""
 
     target: str
     size_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SecretMount:
+class SecretMount(msgspec.Struct, frozen=True):
     """A secret of the caller as the file `target`, the variable `variable`, or both."""
 
     id: str
@@ -85,8 +81,7 @@ class SecretMount:
 StepMount = BindMount | CacheMount | TmpfsMount | SecretMount
 
 
-@dataclass(frozen=True, slots=True)
-class RunStep:
+class RunStep(msgspec.Struct, frozen=True):
     """A command. `ambient` are variables it sees which do not count as inputs (proxies)."""
 
     where: str
@@ -101,24 +96,21 @@ class RunStep:
     mounts: tuple[StepMount, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InlineFile:
+class InlineFile(msgspec.Struct, frozen=True):
     """A file given by a here-document."""
 
     name: str
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True):
     """A file on a web server, and what it must be if that is known."""
 
     url: str
     checksum: Checksum | None
 
 
-@dataclass(frozen=True, slots=True)
-class CopyStep:
+class CopyStep(msgspec.Struct, frozen=True):
     """Files from a context, from a stage or from a layer.
 
     `remote` are files to fetch. Archives are unpacked with `extracts`, those that were fetched with
@@ -142,8 +134,7 @@ class CopyStep:
     parents: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkdirStep:
+class WorkdirStep(msgspec.Struct, frozen=True):
     """A directory that must exist; `user` owns what has to be made."""
 
     where: str

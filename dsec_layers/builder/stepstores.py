@@ -6,16 +6,16 @@ The public API passes implementations in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from dsec_layers.builder.stepcache import Result, WorkFolder
 
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class MadeStep:
+class MadeStep(msgspec.Struct, frozen=True):
     """A step of a build that is done. `parent` is the identity of what it was done on."""
 
     key: str

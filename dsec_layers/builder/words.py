@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 _FLAG = re.compile(r"--([A-Za-z][A-Za-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
 _WORD = re.compile(r"\s*(\S+)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """`--name=value`; the value is empty without an equals sign and still holds its variables."""
 
     name: str

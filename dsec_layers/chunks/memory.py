@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import blake3
@@ -83,15 +82,14 @@ class Memory(msgspec.Struct, frozen=True):
         return memory if memory.rules == RULES else cls()
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(msgspec.Struct, frozen=True):
     """What is known of the version of a layer that was packed before.
 
     `remember` is called with what the packing of this one leaves behind.
     """
 
     frames: StoredFrames | None = None
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = msgspec.field(default_factory=Memory)
     remember: Callable[[Memory], None] = lambda _: None
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+
+import msgspec
 
 from dsec_layers.chunks.constants import PACK_WORTH_DIVISOR
 from dsec_layers.chunks.pack import PackWriter
@@ -32,8 +33,7 @@ class Held(NamedTuple):
     runs: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownLayer:
+class KnownLayer(msgspec.Struct, frozen=True):
     """A layer whose packs may be referred to: its chunk table and the packs of its manifest.
 
     `contents` tells by content digest where small contents lie in it, as far as that is known.
@@ -41,7 +41,7 @@ class KnownLayer:
 
     table: ChunkTable
     packs: tuple[Descriptor, ...]
-    contents: Mapping[bytes, Held] = field(default_factory=dict)
+    contents: Mapping[bytes, Held] = {}
 
 
 class _Place(NamedTuple):

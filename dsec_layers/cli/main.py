@@ -169,7 +169,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, _PROGRAM, _COMPLETE, instruction))
-    sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
+    status = _guarded(sys.argv[1:] if arguments is None else arguments)
+    gc.freeze()  # the interpreter would go through all that is left several times before it ends
+    sys.exit(status)
 
 
 class _Interrupted(BaseException):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dsec_layers.model.blobs import BlobReader
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor, LayerConfig, LayerManifest
 
 
-@dataclass(frozen=True, slots=True)
-class MountLayer:
+class MountLayer(msgspec.Struct, frozen=True):
     """A layer of which manifest and config are here and checked; its other blobs are in `blobs`.
 
     `descriptor` is the manifest's. `stores` are the URLs behind `blobs`, best first, for a process

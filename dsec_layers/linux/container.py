@@ -20,8 +20,9 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.errors import DsecError, InvalidInputError
 from dsec_layers.linux import attend, claim, inroot, mountpoints, runtime
@@ -32,8 +33,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 PREFIX = "container-"  # of folders and cgroups
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """How a command ended: its exit status, 128 + signal when killed, and its last output.
 
     `tail` is at most 4 KiB; it is empty when the output went to ours. `complaint` says why there

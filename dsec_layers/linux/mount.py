@@ -13,8 +13,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.errors import CapabilityMissingError
 from dsec_layers.linux import syscalls
@@ -22,8 +23,7 @@ from dsec_layers.linux import syscalls
 MAX_OVERLAY_LAYERS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class MountPoint:
+class MountPoint(msgspec.Struct, frozen=True):
     """One line of /proc/self/mountinfo."""
 
     mount_id: int
@@ -128,9 +128,15 @@ def unmount(target: Path, *, lazy: bool = False) -> None:
     syscalls.umount2(str(target), syscalls.UMOUNT_NOFOLLOW | (syscalls.MNT_DETACH if lazy else 0))
 
 
-def mount_points() -> Iterator[MountPoint]:
-    """The mounts of this process's namespace, in mount order."""
+def mount_points(mark: bytes = b"") -> Iterator[MountPoint]:
+    """The mounts of this process's namespace, in mount order.
+
+    Only those whose line has `mark` in it: with a thousand mounts parsing takes much longer than
+    looking for something.
+    """
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        if mark not in line:
+            continue
         head, _, tail = line.partition(b" - ")
         fields, (filesystem, source, options) = head.split(b" "), tail.split(b" ", 2)
         yield MountPoint(
@@ -149,10 +155,13 @@ def mounted_at(target: Path) -> MountPoint | None:
     """The topmost mount whose mount point is exactly `target`, or None."""
     wanted = str(target.absolute())
     found = None
-    for mount_point in mount_points():
+    for mount_point in mount_points(os.fsencode(_ESCAPED.split(wanted, maxsplit=1)[0])):
         if mount_point.target == wanted:
             found = mount_point
     return found
+
+
+_ESCAPED = re.compile(r"[\s\\#]")  # what mountinfo writes in another way
 
 
 def _unescape(field: bytes) -> str:

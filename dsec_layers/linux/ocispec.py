@@ -9,9 +9,10 @@ from __future__ import annotations
 import resource
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from dsec_layers.linux import seccomp
 from dsec_layers.linux.json_types import Json, JsonObject
@@ -34,8 +35,7 @@ _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-tr
 _OPEN_FILES = (1024, 524288)  # soft, hard; a high soft limit slows programs that close them all
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """A file or folder of this machine, shown at `target` in the container."""
 
     source: Path
@@ -48,8 +48,7 @@ class Bind:
         return self.source.is_dir()
 
 
-@dataclass(frozen=True, slots=True)
-class Tmpfs:
+class Tmpfs(msgspec.Struct, frozen=True):
     """An empty folder in memory at `target`, of at most `size_bytes`."""
 
     target: str
@@ -60,8 +59,7 @@ class Tmpfs:
 Mount = Bind | Tmpfs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One command in a container.
 
     `rootfs` is a mounted root file system. `env` gets PATH and HOME when it lacks them. `user` is
@@ -71,7 +69,7 @@ class Command:
 
     rootfs: Path
     argv: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     cwd: str = "/"
     user: str | None = None
     network: Network = "host"

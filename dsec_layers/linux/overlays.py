@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.linux import syscalls
 
 
-@dataclass(frozen=True, slots=True)
-class OverlayMount:
+class OverlayMount(msgspec.Struct, frozen=True):
     """A mounted overlay. `lowers` are topmost first; `upper` is None when it is read-only."""
 
     target: Path

@@ -15,16 +15,16 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.errors import CapabilityMissingError, DsecError
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """What a finished program left.
 
     Exit status (128 + signal when killed) and its captured output.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """A process that keeps a directory busy, and by what, e.g. `cwd /mnt/demo/tmp`."""
 
     pid: int
@@ -22,6 +23,7 @@ class User:
         return f"{self.name} (pid {self.pid}, {self.holds})"
 
 
+@functools.cache
 def boot_id() -> str:
     """The random name of this boot of the kernel."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

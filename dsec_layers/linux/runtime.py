@@ -14,8 +14,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.errors import CapabilityMissingError
 from dsec_layers.linux import mount, process
@@ -37,8 +38,7 @@ _CGROUP_POLL_S = 0.005
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True):
     """An OCI runtime and how to call it."""
 
     program: str

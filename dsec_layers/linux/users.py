@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
@@ -12,8 +13,7 @@ from dsec_layers.linux import inroot
 _MAX_ID = 2**32 - 2
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """The identity of a process. `groups` are the supplementary groups."""
 
     uid: int

@@ -6,20 +6,19 @@ Values only; `chunks` reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from dsec_layers.model.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(msgspec.Struct, frozen=True):
     """The content is the whole file at `path`; its file system tells its holes."""
 
     path: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Spooled:
+class Spooled(msgspec.Struct, frozen=True):
     """The content lies in `path`, in runs of (offset in the content, length, offset in `path`).
 
     Between the runs are zeros.
@@ -32,8 +31,7 @@ class Spooled:
 Content = LocalFile | Spooled
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A tree and the places of its file contents, by path.
 
     Every name of a hard-linked file is in the mapping.
@@ -42,4 +40,4 @@ class Source:
     """
 
     tree: Tree
-    contents: Mapping[bytes, Content] = field(default_factory=dict)
+    contents: Mapping[bytes, Content] = {}

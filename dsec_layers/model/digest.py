@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 
 _PATTERN = re.compile(r"(sha256|blake3):([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Digest:
+class Digest(msgspec.Struct, frozen=True, order=True):
     """One digest. `hex` is 64 lower-case hexadecimal digits for both algorithms."""
 
     algorithm: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.digest import Digest
@@ -21,8 +22,7 @@ _REST: Final = re.compile(
 _HINT: Final = "an image is [registry/]name[:tag][@sha256:...], as in python:3.11-slim"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageName:
+class ImageName(msgspec.Struct, frozen=True):
     """A name with all that may be left out filled in.
 
     Without a tag it has a digest, which decides whenever it is there.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.digest import Digest
@@ -40,8 +41,7 @@ class Kind(StrEnum):
         return list(Kind).index(self)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True, order=True):
     """A parsed reference.
 
     `tag` is always set unless `digest` alone was given, in which case it is empty.
@@ -72,7 +72,7 @@ class Reference:
 
     def pinned(self, digest: Digest) -> Reference:
         """The same reference bound to `digest`."""
-        return replace(self, digest=digest)
+        return msgspec.structs.replace(self, digest=digest)
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dsec_layers.errors import CorruptError, InvalidInputError
 from dsec_layers.model.blobs import BlobReader
@@ -23,8 +24,7 @@ MAX_DOCUMENT_BYTES: Final = (
 )  # the same bound for manifests, configs and indexes; more is not one of ours
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLayer:
+class StoredLayer(msgspec.Struct, frozen=True):
     """A layer in a store: the descriptor of its manifest, the manifest, and the config."""
 
     descriptor: Descriptor

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from dsec_layers.errors import BusyError
 from dsec_layers.registry import files
 
@@ -34,8 +36,7 @@ class Timing:
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A held lock."""
 
     path: Path

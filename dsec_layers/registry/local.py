@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from dsec_layers.registry.directory import DirectoryStore
 
 HOME_VARIABLE: Final = "DSEC_HOME"
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """The folders below one root. None of them need exist."""
 
     root: Path

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from dsec_layers.errors import InvalidInputError
 
 _ALGORITHMS: Final = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 
-@dataclass(frozen=True, slots=True)
-class Checksum:
+class Checksum(msgspec.Struct, frozen=True):
     """`sha256:<hex>`, or sha384 or sha512."""
 
     algorithm: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 BLOCK: Final = 512
 _FIELDS: Final = struct.Struct("100s8s8s8s12s12s8s1s100s8s32s32s8s8s155s12x")
@@ -22,8 +23,7 @@ class MalformedError(ValueError):
     """A field is not what the format says; the reader adds the member's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """One header block. `name` has the ustar prefix in it; `mtime_ns` is in nanoseconds."""
 
     name: bytes

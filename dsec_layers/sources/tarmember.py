@@ -6,10 +6,11 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from dsec_layers.sources.tarheader import Header, MalformedError, parse_count, parse_time_ns
 from dsec_layers.sources.tarsparse import Runs, old_gnu_map, pax_map
@@ -50,8 +51,7 @@ _KINDS: Final = {
 _WITH_DATA: Final = frozenset({b"0", b"\0", b"7", _SPARSE, b"D", b"V"})
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """`name` and `link` are as the archive has them; ids and times are not yet checked for range.
 
     `size` is the length of a file's content in bytes, `runs` are the (offset, length) of what the
@@ -72,13 +72,12 @@ class Member:
     runs: Runs
 
 
-@dataclass(slots=True)
-class Extras:
+class Extras(msgspec.Struct):
     """Extended headers of one member: GNU long names, and pax records in their order."""
 
     long_name: bytes = b""
     long_link: bytes = b""
-    records: list[tuple[bytes, bytes]] = field(default_factory=list)
+    records: list[tuple[bytes, bytes]] = []
 
     def value(self, keyword: bytes) -> bytes:
         """The last value of a pax keyword; empty when it is not there or taken back."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from dsec_layers.builder.instructions import Statement
 from dsec_layers.builder.layerfile import Instruction, Layerfile
@@ -13,8 +14,7 @@ from dsec_layers.builder.stages import Outline, Stage
 from dsec_layers.model.runconfig import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What a rule found: `where` is `file:line`, `line` the instruction there, on one line."""
 
     rule: str
@@ -23,8 +23,7 @@ class Finding:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """A Layerfile that can be planned.
 
     `layers` has what the layer at the bottom of a stage sets, by the index of the stage, for those
