@@ -6,7 +6,7 @@ import mmap
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from dsec_layers.erofs import layout
 from dsec_layers.erofs.census import Census
@@ -34,6 +34,42 @@ _Pending = tuple[bytes, int, int, bool]  # path, inode, inode of the parent, whe
 _DIRECTORY_XATTRS: Final = ((OPAQUE_XATTR, b"y"), (ORIGIN_XATTR, b""))
 
 
+def device_blocks(block: bytes, size_bytes: int) -> int:
+    """How many blocks of its device the image of `size_bytes` that begins with `block` points into.
+
+    For an image whose content was checked otherwise: the checksum of the superblock, which takes
+    longer than all else here, is not looked at. Raises CorruptError.
+    """
+    _super_fields(block, size_bytes)
+    return _device_blocks(block)
+
+
+def _super_fields(block: bytes, size_bytes: int) -> tuple[Any, ...]:
+    if len(block) < BLOCK_SIZE:
+        raise CorruptError("the EROFS image is too short")
+    fields = layout.SUPER.unpack_from(block, layout.SUPER_OFFSET)
+    if fields[0] != layout.SUPER_MAGIC:
+        raise CorruptError("not an EROFS image, or its superblock is damaged")
+    expected = {
+        2: layout.FEATURE_CHECKSUM | layout.FEATURE_MTIME,
+        3: layout.BLOCK_BITS,
+        10: 0,
+        14: layout.FEATURE_CHUNKED | layout.FEATURE_DEVICES,
+        16: 1,
+        17: layout.DEVICE_SLOT,
+    }
+    if any(fields[position] != value for position, value in expected.items()):
+        raise CorruptError("the EROFS image is not one of a layer")
+    if fields[9] * BLOCK_SIZE != size_bytes:
+        raise CorruptError("the EROFS image has been cut or has grown")
+    return fields
+
+
+def _device_blocks(block: bytes) -> int:
+    blocks: int = layout.DEVICE.unpack_from(block, layout.DEVICE_SLOT * layout.DEVICE_SLOT_SIZE)[1]
+    return blocks
+
+
 class ErofsImage:
     """An image in memory or in an mmap.
 
@@ -45,28 +81,13 @@ class ErofsImage:
     def __init__(self, buffer: bytes | memoryview | mmap.mmap) -> None:
         self._view = memoryview(buffer)
         block = bytes(self._view[:BLOCK_SIZE])
-        if len(block) < BLOCK_SIZE:
-            raise CorruptError("the EROFS image is too short")
-        fields = layout.SUPER.unpack_from(block, layout.SUPER_OFFSET)
-        if fields[0] != layout.SUPER_MAGIC or fields[1] != layout.super_checksum(block):
-            raise CorruptError("not an EROFS image, or its superblock is damaged")
-        expected = {
-            2: layout.FEATURE_CHECKSUM | layout.FEATURE_MTIME,
-            3: layout.BLOCK_BITS,
-            10: 0,
-            14: layout.FEATURE_CHUNKED | layout.FEATURE_DEVICES,
-            16: 1,
-            17: layout.DEVICE_SLOT,
-        }
-        if any(fields[position] != value for position, value in expected.items()):
-            raise CorruptError("the EROFS image is not one of a layer")
-        if fields[9] * BLOCK_SIZE != len(self._view):
-            raise CorruptError("the EROFS image has been cut or has grown")
+        fields = _super_fields(block, len(self._view))
+        if fields[1] != layout.super_checksum(block):
+            raise CorruptError("the superblock of the EROFS image is damaged")
         self.root_nid: int = fields[5]
         self.inode_count: int = fields[6]
         self.uuid: bytes = fields[12]
-        slot = layout.DEVICE_SLOT * layout.DEVICE_SLOT_SIZE
-        self.device_blocks: int = layout.DEVICE.unpack_from(block, slot)[1]
+        self.device_blocks = _device_blocks(block)
 
     def __enter__(self) -> Self:
         return self

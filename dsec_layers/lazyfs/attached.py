@@ -1,8 +1,7 @@
 """The attached layers, remembered across daemons.
 
-    run/attached.json          connection, generation, layers with their stores
-    run/attached/<layer hex>/  manifest, config and table of a layer, each named by its sha256, so
-                               that a successor needs no store to go on
+    run/attached.json          connection, generation
+    run/attached/<layer hex>   see attachedfiles.py
 
 A layer's node number comes from its digest: the kernel remembers numbers as long as the FUSE
 connection lives, and whatever happens to the state here, the content behind one must be the same.
@@ -11,9 +10,9 @@ connection lives, and whatever happens to the state here, the content behind one
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -21,32 +20,27 @@ import msgspec
 
 from dsec_layers.errors import CorruptError, DsecError, NoSpaceError
 from dsec_layers.lazyfs import durable
+from dsec_layers.lazyfs.attachedfiles import AttachedFiles, Known
 from dsec_layers.lazyfs.blobfs import File
 from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.loading import load_served_layer
-from dsec_layers.lazyfs.protocol import Counts
+from dsec_layers.lazyfs.protocol import Counts, Wanted
 from dsec_layers.lazyfs.readtimes import ReadTimes
 from dsec_layers.lazyfs.stores import StoreChain
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
-from dsec_layers.model.manifest import Descriptor
 
 _FILE: Final = "attached.json"
+_LOADED_AT_ONCE: Final = 16
 _log = logging.getLogger(__name__)
-
-
-class _Layer(msgspec.Struct, frozen=True):
-    manifest: Descriptor
-    stores: tuple[str, ...]
 
 
 class _State(msgspec.Struct, frozen=True):
     connection: str = ""
     generation: int = 0
-    layers: dict[str, _Layer] = {}
 
 
 class AttachedLayers:
@@ -65,7 +59,7 @@ class AttachedLayers:
         times: ReadTimes,
     ) -> None:
         self._file = run / _FILE
-        self._folder = run / "attached"
+        self._files = AttachedFiles(run)
         self._fetcher = fetcher
         self._lanes = lanes
         self._times = times
@@ -73,17 +67,16 @@ class AttachedLayers:
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
         self._past = Counters()
-        self._state = _State()
         before = _read_state(self._file)
-        if before.connection != connection:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            before = _State(connection)
-        self._keep_if_possible(msgspec.structs.replace(before, generation=before.generation + 1))
-
-    @property
-    def generation(self) -> int:
-        """How many daemons have served this connection, this one included."""
-        return self._state.generation
+        self._files.start(anew=before.connection != connection)
+        self.generation = 1 + (before.generation if before.connection == connection else 0)
+        self._unwritten: _State | None = _State(connection, self.generation)
+        try:
+            self._write_state()
+        except NoSpaceError as error:
+            _log.warning("%s", error)
+            if before.connection == connection:  # else it must be there before a layer is
+                self._unwritten = None
 
     @property
     def past(self) -> Counts:
@@ -105,85 +98,89 @@ class AttachedLayers:
 
     def restore(self) -> None:
         """Serve again what earlier daemons served; what cannot be loaded is logged and kept."""
-        for name, layer in list(self._state.layers.items()):
+        for name in self._files.names():
             try:
-                self.attach(layer.manifest, layer.stores)
+                if known := self._files.attached(name):
+                    self.attach([Wanted(known.layer, known.stores)])
             except DsecError as error:
                 _log.error("layer %s cannot be served again: %s", name, error)
 
-    def attach(self, manifest: Descriptor, urls: Sequence[str]) -> File:
-        """Serve a layer; stores given now come before those given earlier.
+    def attach(self, layers: Sequence[Wanted]) -> list[File]:
+        """Serve layers; stores given now come before those given earlier.
 
-        Raises NotFoundError, CorruptError, StoreError, NoSpaceError.
+        Raises NotFoundError, CorruptError, StoreError or NoSpaceError; some of the layers may be
+        served then.
         """
-        name = manifest.parsed_digest.hex
-        known = self._state.layers.get(name)
-        merged = tuple(dict.fromkeys((*urls, *(known.stores if known else ()))))
-        device = self._load(name, manifest, merged)
+        known = [self._known(wanted) for wanted in layers]
+        loaded = self._loaded(known)
         with self._lock:
-            file = self._by_name.get(name.encode())
-            if file is None:
-                file = File(_node(name), name.encode(), device)
-            else:
-                file.device.layer.stores = file.device.layer.stores.over(merged)
-            layers = {**self._state.layers, name: _Layer(manifest, merged)}
-            self._keep(msgspec.structs.replace(self._state, layers=layers))
+            self._write_state()
+            return [self._serve(each, loaded.get(each.name)) for each in known]
+
+    def detach(self, digests: Iterable[Digest]) -> bool:
+        """Stop serving layers; False when none was attached."""
+        changed = False
+        with self._lock:
+            for name in {digest.hex for digest in digests} & set(self._files.names()):
+                changed = True
+                self._files.retire(name)
+                file = self._by_name.pop(name.encode(), None)
+                if file is not None:
+                    del self._by_node[file.node]
+                    self._past.add(**msgspec.structs.asdict(file.device.layer.counters.counts()))
+        return changed
+
+    def _known(self, wanted: Wanted) -> Known:
+        """What a layer is to be served by; its documents too when it is not served yet."""
+        name = wanted.layer.parsed_digest.hex
+        if served := self.by_name(name.encode()):
+            urls = (*wanted.stores, *served.device.layer.stores.urls)
+            return Known(wanted.layer, tuple(dict.fromkeys(urls)), ())
+        attached = self._files.attached(name)
+        kept = attached or self._files.before(name)
+        urls = (*wanted.stores, *(attached.stores if attached else ()))
+        return Known(wanted.layer, tuple(dict.fromkeys(urls)), kept.documents if kept else ())
+
+    def _loaded(self, layers: Sequence[Known]) -> dict[str, tuple[LayerDevice, Known]]:
+        """Devices of those that are not served yet; stores are asked about many at once."""
+        new = [each for each in layers if self.by_name(each.name.encode()) is None]
+        away = [each for each in new if not each.documents]
+        with ThreadPoolExecutor(_LOADED_AT_ONCE, "attach") as pool:
+            found = list(pool.map(self._load, away))
+        found += [self._load(each) for each in new if each.documents]
+        return {known.name: (device, known) for device, known in found}
+
+    def _load(self, known: Known) -> tuple[LayerDevice, Known]:
+        chain = StoreChain(known.stores, self._lanes, Counters())
+        layer, documents = load_served_layer(known.layer, chain, known.documents)
+        device = LayerDevice(layer, self._fetcher, self._times)
+        return device, msgspec.structs.replace(known, documents=documents)
+
+    def _serve(self, known: Known, loaded: tuple[LayerDevice, Known] | None) -> File:
+        name = known.name
+        file = self._by_name.get(name.encode())
+        if file is None:
+            device, whole = loaded or self._load(known)  # it has just been detached
+            self._files.put(whole)
+            file = File(_node(name), name.encode(), device)
             self._by_node[file.node] = self._by_name[file.name] = file
+        elif (layer := file.device.layer).stores.urls != known.stores:
+            written = self._files.attached(name)
+            documents = written.documents if written else ()
+            self._files.put(msgspec.structs.replace(known, documents=documents))
+            layer.stores = layer.stores.over(known.stores)
         return file
 
-    def detach(self, digest: Digest) -> bool:
-        """Stop serving a layer; False when it was not attached."""
-        name = digest.hex
-        with self._lock:
-            layers = {key: layer for key, layer in self._state.layers.items() if key != name}
-            if len(layers) == len(self._state.layers):
-                return False
-            self._keep_if_possible(msgspec.structs.replace(self._state, layers=layers))
-            file = self._by_name.pop(name.encode(), None)
-            if file is not None:
-                del self._by_node[file.node]
-                self._past.add(**msgspec.structs.asdict(file.device.layer.counters.counts()))
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-        return True
-
-    def _load(self, name: str, manifest: Descriptor, urls: Sequence[str]) -> LayerDevice:
-        present = self.by_name(name.encode())
-        if present is not None:
-            return present.device
-        chain = StoreChain(urls, self._lanes, Counters())
-        layer = load_served_layer(manifest, self._folder / name, chain)
-        return LayerDevice(layer, self._fetcher, self._times)
-
-    def _keep(self, state: _State) -> None:
-        if state == self._state:
-            return
-        # Not synced: no FUSE connection outlives the machine, and another one forgets all this. Not
-        # sorted: with 1,000 layers that takes ten times as long, and each of them is attached once.
-        durable.write_whole(self._file, [msgspec.json.encode(state)], sync=False)
-        self._state = state
-
-    def _keep_if_possible(self, state: _State) -> None:
-        """On a full disk the file keeps more than there is, which does no harm: serving goes on."""
-        try:
-            self._keep(state)
-        except NoSpaceError as error:
-            _log.warning("%s", error)
-            self._state = state
+    def _write_state(self) -> None:
+        if self._unwritten is not None:
+            # Not synced: no FUSE connection outlives the machine, another one forgets all this.
+            durable.write_whole(self._file, [msgspec.json.encode(self._unwritten)], sync=False)
+            self._unwritten = None
 
 
 def _node(name: str) -> int:
     """62 bits of a digest, above the root's number: that two layers meet is out of the question."""
     return int(name[:16], 16) >> 2 | 1 << 62
-
-
-def recorded_layers(run: Path) -> list[str]:
-    """The digests of the layers that the last daemon served, in hex."""
-    return sorted(_read_state(run / _FILE).layers)
-
-
-def recorded_stores(run: Path) -> dict[str, tuple[str, ...]]:
-    """The URLs of the stores that these layers are read from, by their digests in hex."""
-    return {name: layer.stores for name, layer in _read_state(run / _FILE).layers.items()}
 
 
 def _read_state(path: Path) -> _State:

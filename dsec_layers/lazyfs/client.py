@@ -6,13 +6,13 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from dsec_layers.errors import BusyError, DaemonError
 from dsec_layers.lazyfs import holder, protocol
-from dsec_layers.lazyfs.attached import recorded_layers
+from dsec_layers.lazyfs.attachedfiles import recorded_layers
 from dsec_layers.lazyfs.paths import Paths
 from dsec_layers.linux import detached, local_socket, mount
 from dsec_layers.model.digest import Digest
@@ -71,25 +71,32 @@ class DaemonClient:
     def running(self) -> bool:
         """Whether a daemon answers. One that was just killed may still accept connections."""
         try:
-            self.status()
+            self._ask(protocol.Ping(), protocol.Done)
         except DaemonError:
             return False
         return True
 
+    def attach_all(
+        self, layers: Sequence[protocol.Wanted], start: protocol.Start | None = None
+    ) -> tuple[protocol.Attached, ...]:
+        """Serve layers, to `start` an environment or otherwise; the answers are in their order.
+
+        Their stores are asked in order, past those that lack a blob or are in trouble. Does nothing
+        but put the stores first where a layer is attached already. Raises NotFoundError,
+        CorruptError, StoreError; some of the layers may be attached then.
+        """
+        request = protocol.Attach(tuple(layers), start)
+        return self._ask(request, protocol.AllAttached).layers
+
     def attach(
         self, layer: Descriptor, stores: Sequence[str], start: protocol.Start | None = None
     ) -> protocol.Attached:
-        """Serve a layer from the stores with these URLs, to `start` an environment or otherwise.
+        """The same for one layer from the stores with these URLs."""
+        return self.attach_all([protocol.Wanted(layer, tuple(stores))], start)[0]
 
-        They are asked in order, past those that lack a blob or are in trouble. Does nothing but put
-        the stores first when it is attached already. Raises NotFoundError, CorruptError,
-        StoreError.
-        """
-        return self._ask(protocol.Attach(layer, tuple(stores), start), protocol.Attached)
-
-    def detach(self, digest: Digest) -> bool:
-        """Stop serving a layer; False when it was not attached. What is mounted on it gives EIO."""
-        return self._ask(protocol.Detach(str(digest)), protocol.Done).changed
+    def detach(self, digests: Iterable[Digest]) -> bool:
+        """Stop serving layers; False when none was attached. What is mounted on them gives EIO."""
+        return self._ask(protocol.Detach(tuple(map(str, digests))), protocol.Done).changed
 
     def recorded_layers(self) -> list[str]:
         """The layers (hex) that the daemon serves, or its successor will."""
@@ -147,7 +154,7 @@ class DaemonClient:
         try:
             with local_socket.connect(self._paths.run, "daemon.sock") as connection:
                 # Only attaching depends on stores, and they have their own limits.
-                connection.settimeout(None if type_ is protocol.Attached else ANSWER_TIMEOUT_S)
+                connection.settimeout(None if type_ is protocol.AllAttached else ANSWER_TIMEOUT_S)
                 connection.sendall(protocol.encode_request(request))
                 with connection.makefile("rb") as answers:
                     line = answers.readline(protocol.MAX_LINE_BYTES)

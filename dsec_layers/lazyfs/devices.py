@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from typing import Protocol
 from dsec_layers.errors import DaemonError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.protocol import Start
+from dsec_layers.lazyfs.protocol import Start, Wanted
 from dsec_layers.model.digest import Digest
 
 _ATTEMPTS = 3
@@ -28,15 +28,15 @@ class Device:
 class Devices(Protocol):
     """Serves the device files of layers. Safe for many threads; all calls may be repeated."""
 
-    def attach(self, layer: MountLayer) -> Device:
-        """Serve the device of `layer` until it is detached.
+    def attach(self, layers: Sequence[MountLayer]) -> Sequence[Device]:
+        """Serve the devices of `layers`, in their order, until they are detached.
 
-        Raises DaemonError, NotFoundError, CorruptError or StoreError.
+        Raises DaemonError, NotFoundError, CorruptError or StoreError; some may be served then.
         """
         ...
 
-    def detach(self, digest: Digest) -> None:
-        """Stop serving, at once; not an error when it is not served. Raises DaemonError."""
+    def detach(self, digests: Collection[Digest]) -> None:
+        """Stop serving, at once; not an error for what is not served. Raises DaemonError."""
         ...
 
     def served(self) -> Collection[str]:
@@ -54,27 +54,28 @@ class DaemonDevices:
         self._client = client
         self._start = start
 
-    def attach(self, layer: MountLayer) -> Device:
+    def attach(self, layers: Sequence[MountLayer]) -> Sequence[Device]:
         """See Devices. A daemon that is killed meanwhile is succeeded and asked again.
 
         Whether there is one is seen by asking it: its status is long when it serves many layers.
         """
         with contextlib.suppress(DaemonError):
-            return self._attach(layer)
+            return self._attach(layers)
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(DaemonError):
                 self._client.ensure()
-                return self._attach(layer)
+                return self._attach(layers)
         self._client.ensure()
-        return self._attach(layer)
+        return self._attach(layers)
 
-    def _attach(self, layer: MountLayer) -> Device:
-        attached = self._client.attach(layer.descriptor, layer.stores, self._start)
-        return Device(Path(attached.path), attached.size_bytes)
+    def _attach(self, layers: Sequence[MountLayer]) -> Sequence[Device]:
+        wanted = [Wanted(layer.descriptor, layer.stores) for layer in layers]
+        attached = self._client.attach_all(wanted, self._start)
+        return [Device(Path(each.path), each.size_bytes) for each in attached]
 
-    def detach(self, digest: Digest) -> None:
+    def detach(self, digests: Collection[Digest]) -> None:
         """See Devices."""
-        self._client.detach(digest)
+        self._client.detach(digests)
 
     def served(self) -> Collection[str]:
         """See Devices."""

@@ -5,6 +5,11 @@
 
 A layer mount is wanted as long as a record lists the layer, so the records are its use count. A
 record of a dead owner tells what is to be undone, whatever the moment of its death.
+
+Those that end with their process are not synced: after a crash of the machine nothing of theirs is
+mounted or worth keeping. Their ids tell the boot, so that what is left of them is known when the
+record was cut short or lost. A sync would take longer than all the rest of a mount, while chunks
+that were fetched are on their way to the same disk.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import uuid
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -22,6 +29,23 @@ from dsec_layers.errors import CorruptError
 from dsec_layers.lazyfs import durable
 from dsec_layers.linux import procinfo
 from dsec_layers.model import canonical
+
+_BOUND: Final = "run-"
+
+
+def new_id(*, bound: bool) -> str:
+    """An id for a record."""
+    some = uuid.uuid4().hex[:16]
+    return f"{_BOUND}{_this_boot()}-{some}" if bound else some
+
+
+def of_earlier_boot(record_id: str) -> bool:
+    """Whether this was the id of a user that ended with its process, before the last boot."""
+    return record_id.startswith(_BOUND) and not record_id.startswith(f"{_BOUND}{_this_boot()}-")
+
+
+def _this_boot() -> str:
+    return procinfo.boot_id()[:8]
 
 
 class Phase(StrEnum):
@@ -111,7 +135,8 @@ class Journal:
 
     def put(self, record: Record) -> None:
         """Write a record, replacing the one with the same id. Raises NoSpaceError."""
-        durable.write_whole(self._path(record.id), [canonical.encode(record)])
+        data = canonical.encode(record)
+        durable.write_whole(self._path(record.id), [data], sync=not record.bound)
 
     def drop(self, record: Record) -> None:
         """Remove a record, when all that it tells of is undone."""
@@ -120,14 +145,31 @@ class Journal:
     def records(self) -> list[Record]:
         """All records, in the order of their ids. Raises CorruptError naming a malformed file."""
         records = []
-        for path in sorted(self._folder.glob("*.json")):
-            with contextlib.suppress(FileNotFoundError):  # dropped by another process just now
-                records.append(_decode(path))
+        for record_id in self._ids():
+            try:
+                records.append(_decode(self._path(record_id)))
+            except FileNotFoundError:  # dropped by another process just now
+                continue
+            except CorruptError:
+                if not of_earlier_boot(record_id):
+                    raise
         return records
 
     def sweep(self) -> None:
-        """Remove half-written records of killed processes."""
+        """Remove half-written records of killed processes, and of machines that crashed."""
         durable.sweep(self._folder)
+        for record_id in filter(of_earlier_boot, self._ids()):
+            try:
+                _decode(self._path(record_id))
+            except CorruptError:
+                self._path(record_id).unlink()
+
+    def _ids(self) -> list[str]:
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - at each mount, and long with many
+        except FileNotFoundError:
+            return []
+        return sorted(name.removesuffix(".json") for name in names if not name.startswith("."))
 
     def _path(self, record_id: str) -> Path:
         return self._folder / f"{record_id}.json"

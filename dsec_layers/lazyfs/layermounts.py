@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dsec_layers.errors import DsecError
@@ -39,8 +40,8 @@ class LayerMounts:
     def mounted(self) -> set[str]:
         """The layers (hex) that are mounted in this mount namespace."""
         folder = str(self._folder)
-        targets = (Path(point.target) for point in mount.mount_points())
-        return {target.name for target in targets if str(target.parent) == folder}
+        places = (point.target.rpartition("/") for point in mount.mount_points(b" - erofs "))
+        return {name for parent, _, name in places if parent == folder}
 
     def known(self) -> set[str]:
         """The layers (hex) that have left a trace, mounted or not."""
@@ -48,26 +49,68 @@ class LayerMounts:
             return {path.name.removesuffix(_SUFFIX) for path in self._folder.iterdir()}
         return set()
 
-    def mount(self, hex_digest: str, metadata: Path, device: Path) -> None:
-        """Mount a layer. Raises CapabilityMissingError, or DsecError when the kernel refuses it."""
-        target = self.path(hex_digest)
-        target.mkdir(parents=True, exist_ok=True)
+    def mount(self, layers: Sequence[tuple[str, Path, Path]]) -> None:
+        """Mount layers, each given by its hex, its metadata and its device.
+
+        Raises CapabilityMissingError, or DsecError when the kernel refuses one; those before it are
+        mounted then.
+        """
+        for hex_digest, _, _ in layers:
+            self.path(hex_digest).mkdir(parents=True, exist_ok=True)
+        for (hex_digest, _, _), names in zip(layers, self._mount_named(layers), strict=True):
+            _set_read_ahead(names)
+            self._note(hex_digest, names)
+
+    def _mount_named(self, layers: Sequence[tuple[str, Path, Path]]) -> Sequence[set[str]]:
+        """Mount, and find out the kernel's names of the mounts: those that are new, in order.
+
+        When somebody else mounts an EROFS at the same time the names are not certain, so it is
+        tried again one by one.
+        """
+        before = _backing_devices()
+        for layer in layers:
+            self._mount_one(*layer)
+        new = sorted(_backing_devices() - before, key=_age)
+        if len(new) == len(layers):
+            return [{name} for name in new]
+        for hex_digest, _, _ in layers:
+            self.unmount(hex_digest)
+        return [self._mount_alone(layer) for layer in layers]
+
+    def _mount_alone(self, layer: tuple[str, Path, Path]) -> set[str]:
+        """The same for one layer, tried a few times. In the end there may be several names."""
+        names: set[str] = set()
+        for last in (False, False, False, True):
+            before = _backing_devices()
+            self._mount_one(*layer)
+            names = _backing_devices() - before
+            if len(names) == 1 or last:
+                break
+            self.unmount(layer[0])
+        return names
+
+    def _mount_one(self, hex_digest: str, metadata: Path, device: Path) -> None:
         try:
-            names = _mount_alone(metadata, target, device)
+            mount.mount_erofs(metadata, self.path(hex_digest), device=device)
         except OSError as error:
             raise DsecError(f"the kernel does not mount {metadata}: {error}") from error
-        _set_read_ahead(names)
-        names |= self._living(hex_digest)
-        self._link(hex_digest).unlink(missing_ok=True)
-        self._link(hex_digest).symlink_to("/".join([procinfo.boot_id(), *sorted(names)]))
+
+    def _note(self, hex_digest: str, names: set[str]) -> None:
+        """Keep the names; mounts of the layer that still live keep theirs."""
+        link = self._link(hex_digest)
+        if earlier := _names_in(link):
+            names = names | (earlier & _backing_devices())
+        link.unlink(missing_ok=True)
+        link.symlink_to("/".join([procinfo.boot_id(), *sorted(names)]))
 
     def unmount(self, hex_digest: str) -> None:
         """Unmount a layer; whoever still has a file of it open keeps it alive."""
         mount.unmount(self.path(hex_digest), lazy=True)
 
-    def lives(self, hex_digest: str) -> bool:
-        """Whether a mount of a layer is still there, mounted or held by an open file."""
-        return bool(self._living(hex_digest))
+    def living(self, layers: Iterable[str]) -> set[str]:
+        """Those of `layers` with a mount that is still there, or is held by an open file."""
+        there = _backing_devices()
+        return {each for each in layers if _names_in(self._link(each)) & there}
 
     def forget(self, hex_digest: str) -> None:
         """Remove every trace of a layer that is not mounted."""
@@ -75,32 +118,22 @@ class LayerMounts:
         with contextlib.suppress(FileNotFoundError):
             self.path(hex_digest).rmdir()
 
-    def _living(self, hex_digest: str) -> set[str]:
-        try:
-            boot, *names = str(self._link(hex_digest).readlink()).split("/")
-        except FileNotFoundError:
-            return set()
-        return _backing_devices() & set(names) if boot == procinfo.boot_id() else set()
-
     def _link(self, hex_digest: str) -> Path:
         return self._folder / f"{hex_digest}{_SUFFIX}"
 
 
-def _mount_alone(metadata: Path, target: Path, device: Path) -> set[str]:
-    """Mount, and find out the kernel's name for it: the one that is new.
+def _names_in(link: Path) -> set[str]:
+    """The names in a link of this boot; none where there is no link."""
+    try:
+        boot, *names = os.readlink(link).split("/")  # noqa: PTH115 - of each layer
+    except FileNotFoundError:
+        return set()
+    return set(names) if boot == procinfo.boot_id() else set()
 
-    When somebody else mounts an EROFS at the same time the name is not certain, so it is tried
-    again, a few times. In the end more than one name may be returned.
-    """
-    names: set[str] = set()
-    for last in (False, False, False, True):
-        before = _backing_devices()
-        mount.mount_erofs(metadata, target, device=device)
-        names = _backing_devices() - before
-        if len(names) == 1 or last:
-            break
-        mount.unmount(target, lazy=True)
-    return names
+
+def _age(name: str) -> int:
+    """The kernel counts: erofs-7 was there before erofs-12."""
+    return int(name.rpartition("-")[2])
 
 
 def _backing_devices() -> set[str]:

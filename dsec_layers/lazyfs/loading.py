@@ -1,18 +1,15 @@
-"""Reading what serving a layer takes: manifest, config and chunk table, each kept on this node."""
+"""Reading what serving a layer takes: its manifest, config and chunk table."""
 
 from __future__ import annotations
 
-import contextlib
 import io
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import blake3
 import zstandard
 
 from dsec_layers.chunks.table import ChunkTable, PackRef
 from dsec_layers.errors import CorruptError
-from dsec_layers.lazyfs import durable
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.stores import StoreChain
@@ -22,15 +19,20 @@ from dsec_layers.model.manifest import Descriptor, LayerManifest, Plain, decode_
 
 
 class KeptBlobs:
-    """A BlobReader that keeps each blob it reads in `folder`; a damaged copy is fetched again."""
+    """A BlobReader of small blobs: those in `kept`, else those of `source`, which it keeps too."""
 
-    def __init__(self, folder: Path, source: BlobReader) -> None:
-        self._folder = folder
+    def __init__(self, kept: Iterable[bytes], source: BlobReader) -> None:
+        self._kept = {Digest.sha256(data): data for data in kept}
         self._source = source
+
+    @property
+    def kept(self) -> tuple[bytes, ...]:
+        """All that it has."""
+        return tuple(self._kept.values())
 
     def has(self, blob: Descriptor) -> bool:
         """Whether the blob can be had."""
-        return (self._folder / blob.parsed_digest.hex).exists() or self._source.has(blob)
+        return blob.parsed_digest in self._kept or self._source.has(blob)
 
     def read(self, blob: Descriptor, offset: int = 0, length: int | None = None) -> bytes:
         """As BlobReader.read, but a range is checked too, for the whole blob is read."""
@@ -42,25 +44,29 @@ class KeptBlobs:
         yield self._whole(blob)
 
     def _whole(self, blob: Descriptor) -> bytes:
-        path = self._folder / blob.parsed_digest.hex
-        with contextlib.suppress(OSError):
-            data = path.read_bytes()
-            if _matches(data, blob):
-                return data
-        data = self._source.read(blob)
-        if not _matches(data, blob):
-            raise CorruptError(f"blob {blob.digest} does not match its digest")
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        durable.write_whole(path, [data], sync=False)
+        digest = blob.parsed_digest
+        data = self._kept.get(digest)
+        if data is None:
+            data = self._source.read(blob)
+            if Digest.sha256(data) != digest:
+                raise CorruptError(f"blob {blob.digest} does not match its digest")
+            self._kept[digest] = data
+        if len(data) != blob.size:
+            raise CorruptError(f"blob {blob.digest} is not as long as its descriptor says")
         return data
 
 
-def load_served_layer(layer: Descriptor, folder: Path, stores: StoreChain) -> ServedLayer:
-    """Everything about a layer but its packs. Raises NotFoundError, CorruptError, StoreError."""
-    blobs = KeptBlobs(folder, stores)
+def load_served_layer(
+    layer: Descriptor, stores: StoreChain, kept: Iterable[bytes] = ()
+) -> tuple[ServedLayer, tuple[bytes, ...]]:
+    """Everything about a layer but its packs, and the documents that it was read from.
+
+    Those among `kept` are not fetched. Raises NotFoundError, CorruptError, StoreError.
+    """
+    blobs = KeptBlobs(kept, stores)
     manifest = LayerManifest.decode(blobs.read(layer))
     config = decode_config(blobs.read(manifest.config))
-    return with_table(MountLayer(layer, manifest, config, blobs), stores)
+    return with_table(MountLayer(layer, manifest, config, blobs), stores), blobs.kept
 
 
 def with_table(layer: MountLayer, stores: StoreChain) -> ServedLayer:
@@ -92,7 +98,3 @@ def _pack_refs(manifest: LayerManifest) -> tuple[PackRef, ...]:
     return tuple(
         PackRef(bytes.fromhex(pack.parsed_digest.hex), pack.size) for pack in manifest.packs
     )
-
-
-def _matches(data: bytes, blob: Descriptor) -> bool:
-    return len(data) == blob.size and Digest.sha256(data) == blob.parsed_digest

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import blake3
 import zstandard
 
-from dsec_layers.erofs.reader import ErofsImage
+from dsec_layers.erofs.reader import ErofsImage, device_blocks
 from dsec_layers.errors import CorruptError, DsecError
 from dsec_layers.lazyfs import durable
 from dsec_layers.lazyfs.layers import MountLayer
@@ -38,6 +39,10 @@ class MetadataImages:
         """Where the image of a layer is, or would be."""
         return self._folder / f"{digest.hex}.erofs"
 
+    def has(self, layer: MountLayer) -> bool:
+        """Whether there is an image of `layer`, which may be damaged."""
+        return self.path(layer.digest).exists()
+
     def ensure(self, layer: MountLayer) -> Path:
         """The checked image of `layer`; fetched when it is missing or damaged.
 
@@ -45,7 +50,7 @@ class MetadataImages:
         what fetching raises: CorruptError, NotFoundError, StoreError, NoSpaceError.
         """
         path = self.path(layer.digest)
-        if not path.exists():
+        if not self.has(layer):
             self._fetch(layer, path)
             return path
         try:
@@ -77,9 +82,13 @@ class MetadataImages:
         return size
 
     def device_bytes(self, layer: MountLayer) -> int:
-        """How large a device the local image of `layer` points into. Raises CorruptError."""
-        with self.open(layer.digest) as image:
-            return image.device_blocks * BLOCK_SIZE
+        """How large a device the local image of `layer`, which was checked, points into.
+
+        Raises CorruptError.
+        """
+        with self.path(layer.digest).open("rb", buffering=0) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            return device_blocks(file.read(BLOCK_SIZE), size_bytes) * BLOCK_SIZE
 
     @contextlib.contextmanager
     def open(self, digest: Digest) -> Iterator[ErofsImage]:

@@ -54,7 +54,7 @@ def mount_rootfs(record: Record, lowers: Sequence[Path], *, volatile: bool = Fal
 def find(record: Record) -> mount.MountPoint | None:
     """The overlay mount of `record` on its target, or None."""
     found = None
-    for point in mount.mount_points():
+    for point in mount.mount_points(record.source.encode()):
         if point.source == record.source and point.target == record.target:
             found = point
     return found

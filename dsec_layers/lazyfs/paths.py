@@ -7,8 +7,7 @@ run/                mode 0700
     daemon.sock     control socket         daemon.lock   held by the running daemon
     daemon.log      JSON lines             start.lock    held by whoever starts or stops it
     holder.sock     lends the FUSE descriptor
-    attached.json   the attached layers
-    attached/       their manifests, configs and chunk tables, by sha256
+    attached.json   whose connection it is  attached/, known/   the layers (attachedfiles.py)
 """
 
 from __future__ import annotations

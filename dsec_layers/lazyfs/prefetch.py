@@ -12,7 +12,7 @@ import heapq
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -68,11 +68,11 @@ class Prefetcher:
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
         self._thread.start()
 
-    def attached(self, layer: ServedLayer, start: Start) -> None:
-        """`start` mounts `layer`; returns at once."""
+    def attached(self, layers: Iterable[ServedLayer], start: Start) -> None:
+        """`start` mounts `layers`; returns at once."""
         if start.prefetch_bytes != 0:
             with self._state:
-                self._new.append((start, layer))
+                self._new.extend((start, layer) for layer in layers)
                 self._state.notify_all()
 
     def detached(self, digest: Digest) -> None:

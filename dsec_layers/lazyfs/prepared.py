@@ -31,17 +31,26 @@ class PreparedLayer:
 def prepare(
     layers: Sequence[MountLayer], images: MetadataImages, devices: Devices
 ) -> tuple[PreparedLayer, ...]:
-    """Prepare layers side by side.
+    """Prepare layers: what has to be fetched is fetched side by side.
 
     Raises CorruptError, NotFoundError, StoreError, NoSpaceError or DaemonError.
     """
-    with ThreadPoolExecutor(min(_AT_ONCE, len(layers))) as pool:
-        return tuple(pool.map(lambda layer: _prepare(layer, images, devices), layers))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        attaching = pool.submit(devices.attach, layers)
+        here = [images.has(layer) for layer in layers]
+        away = [layer for layer, there in zip(layers, here, strict=True) if not there]
+        fetching = [pool.submit(images.ensure, layer) for layer in away]
+        for layer, there in zip(layers, here, strict=True):
+            if there:
+                images.ensure(layer)
+        for each in fetching:
+            each.result()
+        served = attaching.result()
+    pairs = zip(layers, served, strict=True)
+    return tuple(_prepared(layer, device, images) for layer, device in pairs)
 
 
-def _prepare(layer: MountLayer, images: MetadataImages, devices: Devices) -> PreparedLayer:
-    metadata = images.ensure(layer)
-    device = devices.attach(layer)
+def _prepared(layer: MountLayer, device: Device, images: MetadataImages) -> PreparedLayer:
     try:
         status = device.path.stat()
     except OSError as error:
@@ -51,7 +60,7 @@ def _prepare(layer: MountLayer, images: MetadataImages, devices: Devices) -> Pre
         ) from error
     _check_size(layer, device, status.st_size, images.device_bytes(layer))
     identity = f"{status.st_dev}:{status.st_ino}"
-    return PreparedLayer(layer.digest.hex, metadata, device.path, identity)
+    return PreparedLayer(layer.digest.hex, images.path(layer.digest), device.path, identity)
 
 
 def _check_size(layer: MountLayer, device: Device, file_bytes: int, wanted: int) -> None:

@@ -15,12 +15,12 @@ from dsec_layers.errors import DaemonError, DsecError
 from dsec_layers.model import canonical
 from dsec_layers.model.manifest import Descriptor
 
-MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 4 << 20
 T = TypeVar("T")
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Somebody mounts the layers of `environment`, a digest, and says so by each with one `id`.
+    """Somebody mounts the layers of `environment`, a digest, all of them under one `id`.
 
     What a trace says that it reads is fetched ahead, at most `prefetch_bytes` of it; None stands
     for the daemon's own limit, and 0 for nothing.
@@ -31,18 +31,28 @@ class Start(msgspec.Struct, frozen=True):
     prefetch_bytes: int | None = None
 
 
-class Attach(msgspec.Struct, frozen=True, tag="attach", tag_field="op"):
-    """Serve the layer with manifest `layer`; its blobs come from `stores` (URLs, best first)."""
+class Wanted(msgspec.Struct, frozen=True):
+    """The layer with manifest `layer`; its blobs come from `stores` (URLs, best first)."""
 
     layer: Descriptor
     stores: tuple[str, ...]
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach", tag_field="op"):
+    """Serve all these layers."""
+
+    layers: tuple[Wanted, ...]
     start: Start | None = None
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach", tag_field="op"):
-    """Stop serving the layer with this digest."""
+    """Stop serving the layers with these digests."""
 
-    digest: str
+    digests: tuple[str, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping", tag_field="op"):
+    """Ask whether anybody is there."""
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="status", tag_field="op"):
@@ -75,7 +85,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop", tag_field="op"):
     force: bool = False
 
 
-Request = Attach | Detach | GetStatus | GetStats | GetMetrics | Evict | SaveTraces | Stop
+Request = Attach | Detach | Ping | GetStatus | GetStats | GetMetrics | Evict | SaveTraces | Stop
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -87,6 +97,12 @@ class Attached(msgspec.Struct, frozen=True):
     digest: str
     path: str
     size_bytes: int
+
+
+class AllAttached(msgspec.Struct, frozen=True):
+    """The layers of an `Attach`, in its order."""
+
+    layers: tuple[Attached, ...]
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +15,7 @@ import msgspec
 from dsec_layers.errors import BusyError, DaemonError
 from dsec_layers.lazyfs import overlay
 from dsec_layers.lazyfs.devices import Devices
-from dsec_layers.lazyfs.journal import Journal, Owner, Phase, Record
+from dsec_layers.lazyfs.journal import Journal, Owner, Phase, Record, of_earlier_boot
 from dsec_layers.lazyfs.layermounts import LayerMounts
 from dsec_layers.linux import mount, procinfo
 from dsec_layers.model.digest import Digest
@@ -83,9 +86,18 @@ class Janitor:
         self._trace("swept")
         for record in dead:
             self.journal.drop(record)
+        self._clear(records)
         return Reconciled(
             tuple(record.target or record.id for record in dead), unmounted, tuple(kept)
         )
+
+    def _clear(self, records: Iterable[Record]) -> None:
+        """Remove the folders of users that ended with the machine, their records too."""
+        known = {record.id for record in records}
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._rootfs):  # noqa: PTH208 - at each mount
+                if of_earlier_boot(name) and name not in known:
+                    shutil.rmtree(self._rootfs / name, ignore_errors=True)
 
     def _undo_overlay(self, record: Record, *, lazy: bool, keep_upper: bool) -> None:
         overlay.unmount_rootfs(record, lazy=lazy)
@@ -102,27 +114,28 @@ class Janitor:
         mounted = self.mounts.mounted() & unused
         for hex_digest in sorted(mounted):
             self.mounts.unmount(hex_digest)
-        for hex_digest in sorted(unused - used):
-            self._forget(hex_digest)
+        self._forget(unused - used)
         return tuple(sorted(mounted))
 
-    def _forget(self, hex_digest: str) -> None:
-        """Stop serving a layer; at a later sweep when open files or the daemon do not let go."""
-        if self.mounts.lives(hex_digest):
+    def _forget(self, layers: Collection[str]) -> None:
+        """Stop serving layers; at a later sweep when open files or the daemon do not let go."""
+        gone = sorted(set(layers) - self.mounts.living(layers))
+        if not gone:
             return
         try:
-            self._devices.detach(Digest("sha256", hex_digest))
+            self._devices.detach([Digest("sha256", hex_digest) for hex_digest in gone])
         except DaemonError as error:
-            _log.info("layer %s cannot be detached: %s", hex_digest, error.message)
+            _log.info("%d layers cannot be detached: %s", len(gone), error.message)
             return
-        self.mounts.forget(hex_digest)
+        for hex_digest in gone:
+            self.mounts.forget(hex_digest)
 
 
 def rootfs_mounts() -> set[tuple[str, str]]:
     """Source and mount point of all rootfs overlays in this mount namespace."""
     return {
         (point.source, point.target)
-        for point in mount.mount_points()
+        for point in mount.mount_points(b" - overlay dsec:")
         if point.filesystem == "overlay" and point.source.startswith("dsec:")
     }
 
@@ -131,19 +144,23 @@ def dead_among(records: Iterable[Record]) -> list[Record]:
     """The records whose owner died, or whose mount vanished: theirs is to be undone."""
     boot, namespace = procinfo.boot_id(), procinfo.mount_namespace()
     mounted = rootfs_mounts()
+    living: dict[Owner, bool] = {}  # many records have the same owner
     dead = []
     for record in records:
+        owner = record.owner
+        if owner not in living:
+            living[owner] = owner.alive
         if record.boot != boot:
             alive = False
         elif record.namespace != namespace:
             # The number of a namespace that is gone is given to another one soon.
-            owned = record.owner.alive or not record.bound
+            owned = living[owner] or not record.bound
             alive = owned and record.namespace in procinfo.mount_namespaces()
         elif record.phase is Phase.MOUNTED and not record.bound:
             # Layers that are held for somebody have no overlay, and end by `release`.
             alive = not record.target or (record.source, record.target) in mounted
         else:
-            alive = record.owner.alive
+            alive = living[owner]
         if not alive:
             dead.append(record)
     return dead

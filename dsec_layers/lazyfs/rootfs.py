@@ -258,13 +258,15 @@ class RootfsManager:
         )
         current = {use for other in others for use in other.layers}
         mounted = self._mounts.mounted()
+        wanted = []
         for layer in prepared:
             if layer.hex in mounted:
                 if LayerUse(layer.hex, layer.device_identity) in current:
                     continue
                 self._mounts.unmount(layer.hex)
-            self._mounts.mount(layer.hex, layer.metadata, layer.device)
-            self._trace("layer mounted")
+            wanted.append((layer.hex, layer.metadata, layer.device))
+        self._mounts.mount(wanted)
+        self._trace("layers mounted")
 
     def _mount_overlay(self, record: Record, extra_lowers: Sequence[Path]) -> None:
         if not record.target:

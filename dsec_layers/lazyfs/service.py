@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -65,6 +66,7 @@ class Service:
         self.stop = threading.Event()
         self._paths = paths
         self._options = options
+        self._blobs = str(paths.blobs)
         self._fd = fd
         self._connection = connection
         self._mount_source = f"dsec-{connection[:12]}"
@@ -152,7 +154,9 @@ class Service:
             case protocol.Attach():
                 return self._attach(request)
             case protocol.Detach():
-                return self._detach(Digest.parse(request.digest))
+                return self._detach([Digest.parse(each) for each in request.digests])
+            case protocol.Ping():
+                return protocol.Done()
             case protocol.GetStatus():
                 return self._status()
             case protocol.GetStats():
@@ -175,18 +179,20 @@ class Service:
             self._ends_mounts = not request.handover
             self.stop.set()
 
-    def _attach(self, request: protocol.Attach) -> protocol.Attached:
-        file = self._layers.attach(request.layer, request.stores)
-        layer, start = file.device.layer, request.start
-        self._tracing.attached(layer, start.environment if start else "")
+    def _attach(self, request: protocol.Attach) -> protocol.AllAttached:
+        files, start = self._layers.attach(request.layers), request.start
+        layers = [file.device.layer for file in files]
+        for layer in layers:
+            self._tracing.attached(layer, start.environment if start else "")
         if start is not None:
-            self._prefetcher.attached(layer, start)
-        return self._attached(file)
+            self._prefetcher.attached(layers, start)
+        return protocol.AllAttached(tuple(map(self._attached, files)))
 
-    def _detach(self, digest: Digest) -> protocol.Done:
-        self._prefetcher.detached(digest)
-        self._tracing.detached(digest)
-        return protocol.Done(self._layers.detach(digest))
+    def _detach(self, digests: Sequence[Digest]) -> protocol.Done:
+        for digest in digests:
+            self._prefetcher.detached(digest)
+            self._tracing.detached(digest)
+        return protocol.Done(self._layers.detach(digests))
 
     def _may_stop(self, request: protocol.Stop) -> protocol.Done:
         count = len(self._layers.listed())
@@ -198,8 +204,8 @@ class Service:
         return protocol.Done()
 
     def _attached(self, file: File) -> protocol.Attached:
-        path = self._paths.blobs / file.name.decode()
-        return protocol.Attached(str(file.device.layer.digest), str(path), file.device.size_bytes)
+        path = f"{self._blobs}/{file.name.decode()}"
+        return protocol.Attached(str(file.device.layer.digest), path, file.device.size_bytes)
 
     def _status(self) -> protocol.Status:
         return protocol.Status(

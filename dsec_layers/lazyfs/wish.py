@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from dsec_layers.lazyfs.journal import LayerUse, Owner, Phase, Record
+from dsec_layers.lazyfs.journal import LayerUse, Owner, Phase, Record, new_id
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import procinfo
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +27,11 @@ class Wish:
     on_layers: Callable[[Sequence[Path]], None] = lambda _: None
     name: str = ""
     bound: bool
-    id: str = field(default_factory=_new_id)
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", new_id(bound=self.bound))
 
     def record(self, folder: Path) -> Record:
         """The first record of this wish; `folder` is the rootfs's own."""

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import threading
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import blake3
@@ -130,7 +131,10 @@ class LocalDevices:
         self._folder = folder
         self.attached: set[str] = set()
 
-    def attach(self, layer: MountLayer) -> Device:
+    def attach(self, layers: Sequence[MountLayer]) -> list[Device]:
+        return [self.attach_one(layer) for layer in layers]
+
+    def attach_one(self, layer: MountLayer) -> Device:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / layer.digest.hex
         if not path.exists():
@@ -142,9 +146,10 @@ class LocalDevices:
         self.attached.add(layer.digest.hex)
         return Device(path, path.stat().st_size)
 
-    def detach(self, digest: Digest) -> None:
-        self.attached.discard(digest.hex)
-        (self._folder / digest.hex).unlink(missing_ok=True)
+    def detach(self, digests: Collection[Digest]) -> None:
+        for digest in digests:
+            self.attached.discard(digest.hex)
+            (self._folder / digest.hex).unlink(missing_ok=True)
 
     def served(self) -> set[str]:
         return set(self.attached)

@@ -71,7 +71,7 @@ class Rig:
         """Put a layer whose device is `data`, in chunks of `lengths`, and open it."""
         manifest = put_device(self.blobs, data, lengths, chunks_per_pack=chunks_per_pack)
         chain = StoreChain(urls, self.opened, Counters())
-        layer = load_served_layer(manifest, self.folder / "kept", chain)
+        layer, _ = load_served_layer(manifest, chain)
         self.store.requests.clear()
         layer.stores = StoreChain(urls, self.opened, Counters())
         return LayerDevice(layer, self.fetcher)

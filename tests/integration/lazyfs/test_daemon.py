@@ -394,8 +394,8 @@ def test_detached_layers_are_gone_and_come_back_as_they_were(
     attached = client.ensure().attach(layer, [store.url])
     node = Path(attached.path).stat().st_ino
     with open(attached.path, "rb") as file:
-        assert client.detach(layer.parsed_digest)
-        assert not client.detach(layer.parsed_digest)
+        assert client.detach([layer.parsed_digest])
+        assert not client.detach([layer.parsed_digest])
         with pytest.raises(OSError, match=EIO):
             os.pread(file.fileno(), BLOCK, 20 * CHUNK)
         assert client.status().layers == ()
@@ -452,7 +452,7 @@ def test_stop_refuses_while_layers_are_served(
     with pytest.raises(BusyError, match="1 layer"):
         client.stop()
     assert client.running()
-    client.detach(layer.parsed_digest)
+    client.detach([layer.parsed_digest])
     holder = holder_pid(disk / "home")
     assert client.stop()
     assert detached.wait_for_exit(holder, 30)
@@ -571,7 +571,7 @@ def test_a_daemon_is_succeeded_on_a_full_disk(
         kill(client.status().pid)
         assert client.ensure().status().layers == (attached,)
         assert read_direct(attached.path, 0, len(DATA)) == DATA
-        assert client.detach(layer.parsed_digest)
+        assert client.detach([layer.parsed_digest])
         assert client.status().layers == ()
     finally:
         client.stop(force=True)

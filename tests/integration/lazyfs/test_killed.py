@@ -19,7 +19,7 @@ from tests.support.leftovers import leftovers, mounts_below, settle
 
 pytestmark = [pytest.mark.root, pytest.mark.erofs]
 
-MOUNTING = ["claimed", "prepared", "layer mounted", "overlay mounted"]
+MOUNTING = ["claimed", "prepared", "layers mounted", "overlay mounted"]
 UNDOING = ["overlay unmounted", "folders removed", "layers released"]
 
 
@@ -112,7 +112,7 @@ def test_the_next_mount_cleans_up_by_itself(
 def test_a_layer_attached_after_its_user_died_is_detached(
     manager: RootfsManager, devices: LocalDevices, layers: list[MountLayer], disk: Path
 ) -> None:
-    devices.attach(layers[0])  # by a daemon that could not know that nobody waits any more
+    devices.attach_one(layers[0])  # by a daemon that could not know that nobody waits any more
     with manager.mounted(layers[1:], disk / "mnt"):
         assert devices.attached == {layers[1].digest.hex}
     assert devices.attached == set()
@@ -205,3 +205,16 @@ def test_a_rootfs_unmounted_by_hand_is_forgotten(
     mount.unmount(disk / "mnt")
     assert manager.reconcile().undone == (str(disk / "mnt"),)
     assert nothing_is_left(manager, disk)
+
+
+def test_what_a_crash_of_the_machine_leaves_without_a_record_goes_if_it_ended_with_its_process(
+    manager: RootfsManager, disk: Path
+) -> None:
+    lost = disk / "home/run/rootfs/run-5eed5eed-0123456789abcdef/upper"
+    kept = disk / "home/run/rootfs/0123456789abcdef/upper"
+    for upper in (lost, kept):
+        upper.mkdir(parents=True)
+        (upper / "result").write_text("work")
+    manager.reconcile()
+    assert not lost.parent.exists()
+    assert (kept / "result").exists()

@@ -337,8 +337,8 @@ def test_many_threads_share_layers(
 class ShortDevices(LocalDevices):
     """Serves a device that has lost its last block."""
 
-    def attach(self, layer: MountLayer) -> Device:
-        device = super().attach(layer)
+    def attach_one(self, layer: MountLayer) -> Device:
+        device = super().attach_one(layer)
         os.truncate(device.path, device.size_bytes - 4096)
         return device
 
@@ -353,8 +353,8 @@ def test_a_short_device_is_refused_before_it_is_mounted(disk: Path, base: MountL
 class LostDevices(LocalDevices):
     """Names a device that nobody serves."""
 
-    def attach(self, layer: MountLayer) -> Device:
-        return Device(super().attach(layer).path / "lost", 1 << 40)
+    def attach_one(self, layer: MountLayer) -> Device:
+        return Device(super().attach_one(layer).path / "lost", 1 << 40)
 
 
 def test_a_device_that_is_not_served_is_explained(disk: Path, base: MountLayer) -> None:
@@ -400,7 +400,7 @@ def test_an_upper_that_the_kernel_cannot_use_is_explained(
     assert leftovers(disk / "home") == []
 
 
-@pytest.mark.parametrize("step", ["claimed", "prepared", "layer mounted", "overlay mounted"])
+@pytest.mark.parametrize("step", ["claimed", "prepared", "layers mounted", "overlay mounted"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, NoSpaceError("no space left")])
 def test_an_interrupted_or_failing_mount_leaves_nothing(
     disk: Path,

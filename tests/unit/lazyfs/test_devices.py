@@ -10,8 +10,7 @@ from dsec_layers.errors import DaemonError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.lazyfs.devices import DaemonDevices, Device
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.protocol import Attached, Start
-from dsec_layers.model.manifest import Descriptor
+from dsec_layers.lazyfs.protocol import Attached, Start, Wanted
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.layers import file_tree, pack_tree
 
@@ -25,11 +24,11 @@ class Mortal:
     def ensure(self) -> "Mortal":
         return self
 
-    def attach(self, layer: Descriptor, _: Sequence[str], start: Start | None) -> Attached:
+    def attach_all(self, layers: Sequence[Wanted], start: Start | None) -> list[Attached]:
         if self.deaths:
             self.deaths -= 1
             raise DaemonError("the daemon ended in the middle of a request")
-        return Attached(layer.digest, "/x", 4096)
+        return [Attached(each.layer.digest, "/x", 4096) for each in layers]
 
 
 @pytest.fixture
@@ -40,9 +39,9 @@ def layer(tmp_path: Path) -> MountLayer:
 
 def test_a_dead_daemon_is_asked_again(layer: MountLayer) -> None:
     devices = DaemonDevices(cast(DaemonClient, Mortal(2)))
-    assert devices.attach(layer) == Device(Path("/x"), 4096)
+    assert devices.attach([layer]) == [Device(Path("/x"), 4096)]
 
 
 def test_there_is_an_end_to_it(layer: MountLayer) -> None:
     with pytest.raises(DaemonError, match="in the middle"):
-        DaemonDevices(cast(DaemonClient, Mortal(100))).attach(layer)
+        DaemonDevices(cast(DaemonClient, Mortal(100))).attach([layer])

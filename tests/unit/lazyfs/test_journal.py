@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from dsec_layers.errors import CorruptError
-from dsec_layers.lazyfs.journal import Journal, LayerUse, Owner, Phase, Record
+from dsec_layers.lazyfs.journal import (
+    Journal,
+    LayerUse,
+    Owner,
+    Phase,
+    Record,
+    new_id,
+    of_earlier_boot,
+)
 from dsec_layers.linux import procinfo
 
 
@@ -55,6 +63,37 @@ def test_a_malformed_record_is_named_and_hinted_at(tmp_path: Path, damage: bytes
         journal.records()
     assert str(path) in caught.value.message
     assert str(path) in (caught.value.hint or "")
+
+
+def test_a_record_that_went_with_the_machine_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that end with their process are not synced, and may be cut short by a crash."""
+    journal = Journal(tmp_path)
+    name = new_id(bound=True)
+    path = tmp_path / "journal" / f"{name}.json"
+    with journal.locked():
+        journal.put(record(name, bound=True))
+        path.write_bytes(b"")
+        journal.sweep()
+        with pytest.raises(CorruptError, match=name):  # nothing but damage explains it in this boot
+            journal.records()
+        monkeypatch.setattr(procinfo, "boot_id", lambda: "5eed5eed-0000-0000-0000-000000000000")
+        assert of_earlier_boot(name)
+        assert journal.records() == []
+        assert path.exists()
+        journal.sweep()
+        assert not path.exists()
+
+
+def test_only_those_that_end_with_their_process_tell_the_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lasting = new_id(bound=False)
+    assert new_id(bound=False) != lasting
+    monkeypatch.setattr(procinfo, "boot_id", lambda: "5eed5eed-0000-0000-0000-000000000000")
+    assert not of_earlier_boot(lasting)
+    assert not of_earlier_boot(new_id(bound=True))
 
 
 def test_this_process_is_alive_and_a_later_one_of_its_id_is_another() -> None:

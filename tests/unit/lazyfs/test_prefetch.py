@@ -67,7 +67,7 @@ class Bench:
         self.files.add(of_layers(ENVIRONMENT, [LayerTrace(digest, 1, touches)]))
 
     def start(self, start: Start = START) -> None:
-        self.prefetcher.attached(self.device.layer, start)
+        self.prefetcher.attached([self.device.layer], start)
         self.prefetcher.drain()
         self.rig.fetcher.drain()
 
@@ -127,7 +127,7 @@ def test_the_budget_holds_for_all_layers_of_a_start(bench: Bench) -> None:
     bench.know([0, 1, 2], other)
     start = Start("1", ENVIRONMENT, 4 * BLOCK)
     bench.start(start)
-    bench.prefetcher.attached(other.layer, start)
+    bench.prefetcher.attached([other.layer], start)
     bench.prefetcher.drain()
     bench.rig.fetcher.drain()
     assert bench.here() == [5, 6, 7]
@@ -162,7 +162,7 @@ def test_a_read_goes_before_what_is_foreseen(tmp_path: Path) -> None:
     bench.rig.store.fault = gate = Gate()
     first = bench.begin_read(0)
     gate.await_arrivals()  # the only thread of the store is busy now
-    bench.prefetcher.attached(bench.device.layer, START)
+    bench.prefetcher.attached([bench.device.layer], START)
     while bench.queued() < 12:
         time.sleep(0.005)
     second = bench.begin_read(2)
@@ -180,7 +180,7 @@ def test_a_read_goes_before_what_is_foreseen(tmp_path: Path) -> None:
 def test_a_read_joins_what_is_on_its_way(bench: Bench) -> None:
     bench.know([4])
     bench.rig.store.fault = gate = Gate()
-    bench.prefetcher.attached(bench.device.layer, START)
+    bench.prefetcher.attached([bench.device.layer], START)
     gate.await_arrivals()
     done = bench.begin_read(4)
     gate.open()

@@ -10,8 +10,9 @@ from dsec_layers.model.manifest import OCI_MANIFEST, Descriptor
 
 LAYER = Descriptor.of(b"manifest", OCI_MANIFEST)
 REQUESTS = [
-    protocol.Attach(LAYER, ("dir:///a", "threefs:///b\n")),
-    protocol.Detach(LAYER.digest),
+    protocol.Attach((protocol.Wanted(LAYER, ("dir:///a", "threefs:///b\n")),) * 2),
+    protocol.Detach((LAYER.digest,)),
+    protocol.Ping(),
     protocol.GetStatus(),
     protocol.GetStats(),
     protocol.Evict(),
