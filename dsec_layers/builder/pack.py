@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ from dsec_layers.builder.borrowing import held_contents, settle
 from dsec_layers.builder.contents import ContentPacker, Progress
 from dsec_layers.chunks.chunker import Chunker
 from dsec_layers.chunks.constants import MIB, ZSTD_LEVEL
+from dsec_layers.chunks.frames import LostFrameError, StoredFrames
 from dsec_layers.chunks.memory import Before, Files, Memory
 from dsec_layers.chunks.packs import KnownLayer, PackSet
 from dsec_layers.chunks.pipeline import ChunkPipeline
@@ -83,46 +85,71 @@ def pack_layer(
     CapabilityMissingError when one may not be read, InvalidInputError for a tree that the formats
     cannot hold, NoSpaceError, StoreError, OSError.
     """
+    inputs = (source, kind, name, store, work_dir, run, provenance)
+    attempt = partial(_attempt, *inputs, workers, progress, known, before)
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="pack-", dir=work_dir) as folder,
-            _Publisher(store) as publisher,
-            PackSet(Path(folder), publisher.put_later, known) as packs,
-            ChunkPipeline(packs, workers, before.frames if before else None) as pipeline,
-        ):
-            held = held_contents(known)
-            files = Files(before.memory.files) if before else None
-            recall = Recall(before.memory.recipes, pipeline) if before else None
-            chunker = Chunker(pipeline.emit, recall)
-            contents = ContentPacker(source, chunker, progress, held, files)
-            tree = contents.run()
-            settle(contents, pipeline, packs)
-            tree_digest = tree.digest()
-            metadata = _metadata(tree, tree_digest, contents, Path(folder) / "metadata")
-            pipeline.drain()
-            pack_blobs, table = packs.finish()
-            encoded = table.encode()
-            table_part = _part(io.BytesIO(encoded), len(encoded), TABLE_TYPE)
-            config = LayerConfig(
-                kind=kind,
-                name=name,
-                tree_digest=str(tree_digest),
-                sizes=_sizes(tree, table),
-                metadata=metadata.plain,
-                table=table_part.plain,
-                run=run,
-                provenance=provenance,
-            )
-            publisher.wait()
-            manifest = _publish(store, pack_blobs, table_part, metadata, config)
-            if before and files and recall:
-                chunks = ((chunk.digest, chunk.length) for chunk in table)
-                before.remember(Memory(files.seen, recall.made(chunks)))
-            return PackedLayer(manifest, config, tree)
+        try:
+            return attempt(before.frames if before else None)
+        except LostFrameError:
+            return attempt(None)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise NoSpaceError(f"no space left for packing in {work_dir}") from error
         raise
+
+
+def _attempt(
+    source: Source,
+    kind: Kind,
+    name: str,
+    store: BlobWriter,
+    work_dir: Path,
+    run: RunConfig,
+    provenance: Provenance,
+    workers: int | None,
+    progress: Progress | None,
+    known: Sequence[KnownLayer],
+    before: Before | None,
+    frames: StoredFrames | None,
+) -> PackedLayer:
+    """See `pack_layer`. Raises LostFrameError when one of `frames` is lost meanwhile."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pack-", dir=work_dir) as folder,
+        _Publisher(store) as publisher,
+        PackSet(Path(folder), publisher.put_later, known, frames) as packs,
+        ChunkPipeline(packs, workers, frames) as pipeline,
+    ):
+        held = held_contents(known)
+        files = Files(before.memory.files) if before else None
+        recall = Recall(before.memory.recipes, pipeline) if before else None
+        chunker = Chunker(pipeline.emit, recall)
+        contents = ContentPacker(source, chunker, progress, held, files)
+        tree = contents.run()
+        settle(contents, pipeline, packs)
+        tree_digest = tree.digest()
+        metadata = _metadata(tree, tree_digest, contents, Path(folder) / "metadata")
+        pipeline.drain()
+        pack_blobs, table = packs.finish()
+        for repeated in packs.repeated:
+            publisher.put_later(repeated.stream(), repeated.pack)
+        encoded = table.encode()
+        table_part = _part(io.BytesIO(encoded), len(encoded), TABLE_TYPE)
+        config = LayerConfig(
+            kind=kind,
+            name=name,
+            tree_digest=str(tree_digest),
+            sizes=_sizes(tree, table),
+            metadata=metadata.plain,
+            table=table_part.plain,
+            run=run,
+            provenance=provenance,
+        )
+        publisher.wait()
+        manifest = _publish(store, pack_blobs, table_part, metadata, config)
+        if before and files and recall:
+            chunks = ((chunk.digest, chunk.length) for chunk in table)
+            before.remember(Memory(files.seen, recall.made(chunks)))
+        return PackedLayer(manifest, config, tree)
 
 
 class _Publisher:
@@ -139,8 +166,8 @@ class _Publisher:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def put_later(self, path: Path, blob: Descriptor) -> None:
-        self._waiting.append(self._pool.submit(self._store.put, blob, path, consume=True))
+    def put_later(self, source: Path | Iterator[bytes], blob: Descriptor) -> None:
+        self._waiting.append(self._pool.submit(self._store.put, blob, source, consume=True))
 
     def wait(self) -> None:
         for future in self._waiting:

@@ -70,8 +70,7 @@ class PackWriter:
         offset = self.size
         self._index.append(_ENTRY.pack(len(stored), length, digest))
         self._write(stored)
-        ends = int.from_bytes(digest[:8], "little") < len(stored) * _END_RATE
-        self.full = self.size >= (c.PACK_MIN_BYTES if ends else c.PACK_MAX_BYTES)
+        self.full = is_full(self.size, digest, len(stored))
         return offset
 
     def finish(self) -> Descriptor:
@@ -93,6 +92,12 @@ class PackWriter:
         self._file.write(data)
         self._sha256.update(data)
         self.size += len(data)
+
+
+def is_full(size: int, digest: bytes, stored_length: int) -> bool:
+    """Whether a pack ends that has `size` bytes with its last chunk, stored in `stored_length`."""
+    ends = int.from_bytes(digest[:8], "little") < stored_length * _END_RATE
+    return size >= (c.PACK_MIN_BYTES if ends else c.PACK_MAX_BYTES)
 
 
 def read_index(read: ReadAt, size: int) -> list[PackedChunk]:

@@ -3,6 +3,8 @@
 Each chunk is stored once. One that a known layer holds is taken from its pack when the new layer
 uses at least 1/64 of the bytes of that pack. Below that the pack would have to be kept, and copied
 from store to store, for too little, and the chunk is stored again.
+
+A pack that comes out as one of an earlier version of the layer did is not written again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from dsec_layers.chunks.constants import PACK_WORTH_DIVISOR
-from dsec_layers.chunks.pack import PackWriter
+from dsec_layers.chunks.frames import LostFrameError, RepeatedPack, StoredFrames
+from dsec_layers.chunks.pack import PackWriter, is_full
 from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
 from dsec_layers.model.manifest import Descriptor
 
@@ -55,13 +58,23 @@ class _Place(NamedTuple):
 class PackSet:
     """Takes the chunks of a device in order and writes the packs that are missing to `folder`.
 
-    Each pack is handed to `publish` when it is whole. A context manager: leaving it removes what
-    was not published. Only `needs` may be called from other threads.
+    Each pack is handed to `publish` when it is whole; those that are as in `frames` are in
+    `repeated` instead. A context manager: leaving it removes what was not published. Only `needs`
+    may be called from other threads.
     """
 
-    def __init__(self, folder: Path, publish: Publish, known: Iterable[KnownLayer] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        publish: Publish,
+        known: Iterable[KnownLayer] = (),
+        frames: StoredFrames | None = None,
+    ) -> None:
         self._folder = folder
         self._publish = publish
+        self._frames = frames
+        self._repeated: RepeatedPack | None = None
+        self.repeated: list[RepeatedPack] = []
         self._packs: list[Descriptor] = []
         self._writer: PackWriter | None = None
         self._chunks: list[tuple[bytes, int]] = []
@@ -94,19 +107,21 @@ class PackSet:
         return known is None or known.pack in self._lacking
 
     def add(self, digest: bytes, length: int, stored: bytes | None) -> None:
-        """Append a chunk of `length` plain bytes; `stored` is None when it was not needed."""
+        """Append a chunk of `length` plain bytes.
+
+        `stored` is None when it was not needed, or lies in the frames of before: raises
+        LostFrameError when it does not.
+        """
         self._chunks.append((digest, length))
         if digest in self._places or digest in self._deferred:
             return
         known = self._known.get(digest)
         if known is None:
-            assert stored is not None
             self._store(digest, length, stored)
         elif known.pack not in self._lacking:
             self._places[digest] = known
         else:
-            assert stored is not None
-            self._defer(digest, length, stored, known)
+            self._defer(digest, length, stored or self._frame(digest), known)
 
     def worth_referring(self, chunks: Iterable[bytes]) -> set[bytes]:
         """Those of these chunks of known layers whose packs give enough, if all of them are used.
@@ -152,19 +167,46 @@ class PackSet:
         self._deferred[digest] = length, _Place(-1, self._spool.tell(), len(stored))
         self._spool.write(stored)
 
-    def _store(self, digest: bytes, length: int, stored: bytes) -> None:
-        if self._writer is None:
-            self._writer = PackWriter(self._folder / f"pack-{len(self._packs)}")
+    def _store(self, digest: bytes, length: int, stored: bytes | None) -> None:
+        if self._writer is None and self._repeated is None:
+            self._repeated = self._frames.beginning(digest) if self._frames else None
             self._packs.append(Descriptor("", "", 0))  # its number is known, its digest comes later
-        offset = self._writer.append(digest, length, stored)
-        self._places[digest] = _Place(len(self._packs) - 1, offset, len(stored))
-        if self._writer.full:
+        if self._repeated is not None and (again := self._repeated.take(digest)):
+            offset, size = again.offset, again.stored_length
+            full = is_full(offset + size, digest, size)
+        else:
+            writer, stored = self._written(), stored or self._frame(digest)
+            offset, size = writer.append(digest, length, stored), len(stored)
+            full = writer.full
+        self._places[digest] = _Place(len(self._packs) - 1, offset, size)
+        if full:
             self._close_pack()
 
+    def _written(self) -> PackWriter:
+        """The writer of the present pack, with all that it has so far."""
+        if self._writer is None:
+            self._writer = PackWriter(self._folder / f"pack-{len(self._packs) - 1}")
+        if self._repeated is not None:
+            for chunk in self._repeated.taken:
+                self._writer.append(chunk.digest, chunk.length, self._frame(chunk.digest))
+            self._repeated = None
+        return self._writer
+
+    def _frame(self, digest: bytes) -> bytes:
+        stored = self._frames.find(digest) if self._frames else None
+        if stored is None:
+            raise LostFrameError(f"the frame of chunk blake3:{digest.hex()} is lost")
+        return stored
+
     def _close_pack(self) -> None:
-        if self._writer is not None:
-            pack = self._packs[-1] = self._writer.finish()
-            self._publish(self._writer.path, pack)
+        if self._repeated is not None and self._repeated.is_whole:
+            self._packs[-1] = self._repeated.pack
+            self.repeated.append(self._repeated)
+            self._repeated = None
+        elif self._repeated is not None or self._writer is not None:
+            writer = self._written()
+            pack = self._packs[-1] = writer.finish()
+            self._publish(writer.path, pack)
             self._writer = None
 
     def _table(self) -> tuple[tuple[Descriptor, ...], ChunkTable]:

@@ -21,7 +21,6 @@ from dsec_layers.chunks.frame import chunk_digest, encode_chunk
 from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.chunks.memory import Cut
 from dsec_layers.chunks.packs import PackSet
-from dsec_layers.errors import CorruptError
 
 BATCH_BYTES: Final = MIB
 IN_FLIGHT_BYTES: Final = 64 * MIB
@@ -39,7 +38,7 @@ class ChunkPipeline:
         """`workers` is the number of threads, by default one for each core this process may use.
 
         The calling thread is one of them, but there is always another. What `frames` has is not
-        compressed again.
+        compressed again, and `packs` has to find it there.
         """
         workers = workers or len(os.sched_getaffinity(0))
         self._packs = packs
@@ -111,25 +110,10 @@ class ChunkPipeline:
 
     def _pack(self, batch: _Batch) -> list[_Stored]:
         return [
-            self._find_chunk(chunk) if isinstance(chunk, Cut) else self._pack_chunk(chunk)
-            for chunk in batch
+            (*chunk, None) if isinstance(chunk, Cut) else self._pack_chunk(chunk) for chunk in batch
         ]
-
-    def _find_chunk(self, cut: Cut) -> _Stored:
-        if not self._packs.needs(cut.digest):
-            return *cut, None
-        stored = self._frames.find(cut.digest) if self._frames else None
-        if stored is None:
-            raise CorruptError(
-                f"chunk blake3:{cut.digest.hex()} was removed from the store meanwhile",
-                hint="run it again: what is missing is then made anew",
-            )
-        return *cut, stored
 
     def _pack_chunk(self, pieces: Sequence[Piece]) -> _Stored:
         plain = b"".join(pieces)
         digest = chunk_digest(plain)
-        if not self._packs.needs(digest):
-            return digest, len(plain), None
-        stored = self._frames.find(digest) if self._frames else None
-        return digest, len(plain), stored or encode_chunk(plain)
+        return digest, len(plain), None if self.has(digest) else encode_chunk(plain)
