@@ -38,7 +38,8 @@ class Ledger:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Begin; it ends with the patch."""
-        for name in ("open", "write", "fsync", "close", "link", "rename", "replace"):
+        patch.setattr(os, "close", self._closing(os.close))
+        for name in ("open", "write", "fsync", "link", "rename", "replace"):
             patch.setattr(os, name, self._wrapped(getattr(os, name), getattr(self, f"_{name}")))
         for name in ("listdir", "scandir"):
             patch.setattr(os, name, self._wrapped(getattr(os, name), self._list))
@@ -52,6 +53,16 @@ class Ledger:
             result = call(*args, **more)
             note(result, *args)
             return result
+
+        return wrapper
+
+    def _closing(self, close: Callable[[int], None]) -> Callable[[int], None]:
+        """Noted before it happens: right after it another thread may open the same number."""
+
+        def wrapper(fd: int) -> None:
+            if path := self.being_written.pop(fd, None):
+                self.files[path].writers -= 1
+            close(fd)
 
         return wrapper
 
@@ -77,10 +88,6 @@ class Ledger:
     def _fsync(self, _: None, fd: int) -> None:
         if path := self.being_written.get(fd):
             self.files[path].unsynced = False
-
-    def _close(self, _: None, fd: int) -> None:
-        if path := self.being_written.pop(fd, None):
-            self.files[path].writers -= 1
 
     def _publish(self, source: object, target: object) -> None:
         old, new = self._below(source), self._below(target)

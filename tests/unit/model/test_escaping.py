@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from dsec_layers.model.escaping import from_overlay, from_stored, stored_entries, to_stored
 from dsec_layers.model.tree import Entry, EntryKind, Tree
+from tests.support.profiles import fewer
 from tests.support.trees import Contents, trees
 
 NULL = Entry(path=b"n", kind=EntryKind.CHAR, mode=0o640, uid=7, gid=8, mtime_ns=-5)
@@ -12,6 +13,7 @@ MARKER = b"trusted.overlay.whiteout"
 ESCAPED_MARKER = b"trusted.overlay.overlay.whiteout"
 
 
+@fewer
 @given(trees())
 def test_every_entry_comes_back(drawn: tuple[Tree, Contents]) -> None:
     for entry in drawn[0]:
@@ -72,6 +74,7 @@ def test_what_an_overlay_shows_has_lost_one_level() -> None:
     assert from_overlay(replace(shown, size=1)) == replace(shown, size=1)
 
 
+@fewer
 @given(trees())
 def test_a_whole_tree_comes_back(drawn: tuple[Tree, Contents]) -> None:
     tree = Tree.of(replace(entry, digest=b"") for entry in drawn[0])

@@ -186,6 +186,7 @@ def test_folding_is_associative_in_effect(a: Tree, b: Tree, c: Tree) -> None:
     assert fold(fold(a, b), c) == fold(a, fold(b, c))
 
 
+@fewer
 @given(whole_trees)
 def test_a_whole_tree_over_nothing_is_itself(a: Tree) -> None:
     assert apply(Tree.of([]), a) == a

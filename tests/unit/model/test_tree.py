@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.tree import ROOT, Entry, EntryKind, Tree, encode_entry, sparse_content_hasher
+from tests.support.profiles import fewer
 from tests.support.trees import Contents, trees
 
 DIR, FILE, SYMLINK = EntryKind.DIRECTORY, EntryKind.FILE, EntryKind.SYMLINK
@@ -73,6 +74,7 @@ def test_link_groups_are_numbered_by_first_appearance() -> None:
     assert [entry.link_group for entry in tree] == [0, 1, 2, 1, 2, 0]
 
 
+@fewer
 @given(trees(), st.randoms())
 def test_the_digest_is_that_of_the_tree_and_not_of_the_order_given(
     drawn: tuple[Tree, Contents], random: st.DataObject

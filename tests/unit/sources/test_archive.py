@@ -16,6 +16,7 @@ from dsec_layers.errors import CorruptError, InvalidInputError, NoSpaceError
 from dsec_layers.model.content import Source, Spooled
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from dsec_layers.sources.archive import read_tar
+from tests.support.profiles import fewer
 from tests.support.tars import (
     END,
     Member,
@@ -550,7 +551,7 @@ def test_a_disk_that_takes_no_more_is_told_as_such(tmp_path: Path, size: int) ->
     assert raised.value.hint
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(fewer, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees(changes=False))
 def test_any_tree_comes_back_from_a_pax_archive(
     tmp_path: Path, drawn: tuple[Tree, Contents]
