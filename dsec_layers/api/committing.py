@@ -58,11 +58,14 @@ _PAUSE_S: Final = 0.05
 class CommitOptions:
     """`base` names what an upper lies on that is not mounted. `rules` say what is left out.
 
+    `layers` are digests, lowest first, of what an upper lies on that its owner has mounted by
+    himself, and holds still for as long as this takes; then the path is the upper.
     `scrub` cleans git repositories. `dry_run` only tells what would be left out. Chunks of
     `chunk_dicts` are referred to instead of stored again.
     """
 
     base: Reference | None = None
+    layers: Sequence[str] = ()
     rules: RuleSet = field(default_factory=RuleSet)
     scrub: ScrubOptions | None = None
     dry_run: bool = False
@@ -87,7 +90,10 @@ def commit(
     _check_kind(reference)
     check_name(reference)
     require(Capability.ROOT, Capability.OVERLAY)
-    sandbox = sandboxes.find(bench, path, options.base)
+    if options.layers:
+        sandbox = sandboxes.lent(bench, path, options.layers)
+    else:
+        sandbox = sandboxes.find(bench, path, options.base)
     bench.check_packs(sandbox.layers)
     work = _Commit(bench, sandbox, reference, options, on_bytes)
     for _ in range(_ATTEMPTS):
@@ -141,7 +147,7 @@ class _Commit:
             leases.hold(self.bench.local, blobs, purpose="commit") as held,
             work_folder(self.bench.home.root, "commit") as folder,
             manager(self.bench).layer_dirs(self.sandbox.layers) as lowers,
-            sandboxes.shown(self.bench, self.sandbox) as view,
+            sandboxes.shown(self.bench, self.sandbox, lowers) as view,
         ):
             return self._made(held, Repositories(view, folder, lowers), lowers)
 
@@ -149,7 +155,7 @@ class _Commit:
         self, held: leases.Held, repositories: Repositories, lowers: Sequence[Path]
     ) -> Committed:
         upper = self.sandbox.upper
-        if self.sandbox.target is not None:
+        if self.sandbox.target is not None or self.sandbox.lent:
             overlays.sync(upper)
         before = snapshot.take(os.fsencode(upper))
         try:

@@ -12,7 +12,7 @@ from dsec_layers.api.mounting import manager
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.linux import overlays
+from dsec_layers.linux import mount, overlays
 from dsec_layers.model.reference import Kind, Reference
 
 _LAYER = re.compile(r"[0-9a-f]{64}")
@@ -21,11 +21,15 @@ _BASE_HINT = "name what it lies on: --base env/NAME:TAG, or a layer"
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """`layers` are lowest first, the base among them first. `target`: where it is mounted now."""
+    """`layers` are lowest first, the base among them first. `target`: where it is mounted now.
+
+    `lent`: it is mounted by somebody else, whose it stays; nothing writes to it now.
+    """
 
     upper: Path
     layers: tuple[MountLayer, ...]
     target: Path | None
+    lent: bool = False
 
     @property
     def base(self) -> MountLayer:
@@ -60,9 +64,25 @@ def find(bench: Workbench, path: Path, base: Reference | None = None) -> Sandbox
     return Sandbox(upper, layers, target)
 
 
+def lent(bench: Workbench, upper: Path, digests: Sequence[str]) -> Sandbox:
+    """The sandbox that somebody has mounted over the layers with these digests, lowest first.
+
+    Its upper has the owners that the layer is to have. Raises as `find`.
+    """
+    layers = tuple(bench.layer(bench.by_digest(digest)) for digest in digests)
+    return Sandbox(upper, layers, None, lent=True)
+
+
 @contextlib.contextmanager
-def shown(bench: Workbench, sandbox: Sandbox) -> Iterator[Path]:
-    """Where all of the sandbox is seen; one that is not mounted is for the length of the block."""
+def shown(bench: Workbench, sandbox: Sandbox, lowers: Sequence[Path]) -> Iterator[Path]:
+    """Where all of the sandbox is seen; one that is not mounted is for the length of the block.
+
+    `lowers` are the folders of its layers, lowest first.
+    """
+    if sandbox.lent:
+        with mount.overlay_view([sandbox.upper, *reversed(lowers)]) as view:
+            yield view
+        return
     if sandbox.target is not None:
         yield sandbox.target
         return

@@ -49,6 +49,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     throttled_s: float
 
 
+class OomKill(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that the kernel killed when the sandbox reached its limit; `pid` is the node's."""
+
+    process: str
+    pid: int
+    limit_bytes: int
+
+
 class TierDriver(Protocol):
     """One isolation tier on this node. All methods block; errors are `errors.SandboxError`s."""
 
@@ -75,6 +83,9 @@ class TierDriver(Protocol):
 
     def usage(self, running: Running) -> Usage:
         """What it uses; cheap enough for a poll of thousands."""
+
+    def last_oom(self, running: Running) -> OomKill | None:
+        """The last process that was killed for want of memory, where the node can tell."""
 
     def leftovers(self, known: frozenset[str]) -> list[str]:
         """Ids of sandboxes of which something is left on this node and that are not `known`."""

@@ -1,0 +1,114 @@
+"""Threads in a mount namespace of their own, from which programs are started.
+
+A program that makes containers copies all mounts of the namespace it starts in, and must reach the
+container's root by its path as the container's own root user. Here there are few mounts, however
+many containers this node has: what is to be run is shown on a stage, an empty file system that
+everybody may enter, and taken off it when it runs. What is unmounted on the node is unmounted here
+too (slave mounts); what is done here is done here only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dsec_layers.linux import mount
+from dsec_layers.linux import syscalls as layer_syscalls
+from dsec_runtime.errors import UnsupportedError
+from dsec_runtime.linux import namespaces, syscalls
+
+T = TypeVar("T")
+_STAGES: Final = ("/srv", "/media", "/mnt", "/opt")
+
+
+class Launcher:
+    """At most `threads` calls at a time.
+
+    `hidden` are mount points that must not be seen there, `needed` folders that must be.
+    """
+
+    def __init__(
+        self, threads: int, *, hidden: Sequence[Path] = (), needed: Sequence[Path] = ()
+    ) -> None:
+        self._hidden = hidden
+        self._stage = _stage(needed)
+        self._namespace: int | None = None
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(threads, "launch", initializer=self._enter)
+
+    def call(self, what: Callable[[], T]) -> T:
+        """Do `what` in the namespace, wait for its end and return what it returns."""
+        return self._pool.submit(what).result()
+
+    @contextlib.contextmanager
+    def staged(self, root: Path, name: str) -> Iterator[Path]:
+        """The path at which the mount at `root` is seen there, for the length of a block."""
+        shown = self._stage / name
+        copy = syscalls.open_tree(str(root))
+        try:
+            self.call(lambda: _show(copy, shown))
+            yield shown
+        finally:
+            os.close(copy)
+            self.call(lambda: _hide(shown))
+
+    def close(self) -> None:
+        """End the threads; the namespace goes with the last of them and what it started."""
+        self._pool.shutdown()
+        with self._lock:
+            if self._namespace is not None:
+                os.close(self._namespace)
+                self._namespace = None
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._namespace is not None:
+                namespaces.unshare(syscalls.CLONE_FS)
+                namespaces.setns(self._namespace, syscalls.CLONE_NEWNS)
+                return
+            namespaces.unshare(syscalls.CLONE_NEWNS)
+            layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
+            for point in self._hidden:
+                mount.unmount(point, lazy=True)
+            mount.mount_tmpfs(self._stage, options="mode=0711")
+            thread = f"/proc/self/task/{threading.get_native_id()}/ns/mnt"
+            self._namespace = os.open(thread, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def keep_private(folder: Path) -> None:
+    """Let what is mounted below `folder` be seen in this mount namespace alone.
+
+    It becomes a mount point of itself, if it is not one. Another namespace that got a copy would
+    keep it mounted when it is unmounted here. Raises OSError.
+    """
+    if mount.mounted_at(folder) is None:
+        layer_syscalls.mount(str(folder), str(folder), None, syscalls.MS_BIND)
+    layer_syscalls.mount("none", str(folder), None, syscalls.MS_PRIVATE)
+
+
+def _stage(needed: Sequence[Path]) -> Path:
+    for name in _STAGES:
+        path = Path(name)
+        if path.is_dir() and not any(folder.is_relative_to(path) for folder in needed):
+            return path
+    raise UnsupportedError(
+        f"none of {', '.join(_STAGES)} is free to be mounted on in a namespace of the runtime's",
+        hint="make an empty folder /srv",
+    )
+
+
+def _show(copy: int, place: Path) -> None:
+    place.mkdir()
+    layer_syscalls.move_mount(copy, str(place))
+
+
+def _hide(place: Path) -> None:
+    with contextlib.suppress(OSError):
+        mount.unmount(place, lazy=True)
+    with contextlib.suppress(OSError):
+        place.rmdir()

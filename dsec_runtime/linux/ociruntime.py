@@ -1,0 +1,159 @@
+"""Starting a container with an OCI runtime so that it outlives us, and is never out of our hands.
+
+The runtime reads its configuration from a pipe, and gets it only when its process is in the group
+of the sandbox: whoever is killed meanwhile, either nothing was started or the group has it all. It
+sees a bundle whose config.json is a link to the descriptor, the same for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dsec_layers.linux.runtime import error_in_log
+from dsec_runtime.errors import CreationFailedError, UnsupportedError
+from dsec_runtime.linux.launcher import Launcher
+
+_FIRST_PASSED: Final = 3
+_HIGH: Final = 64  # above all numbers that a child gives to descriptors
+_TIMEOUT_S: Final = 60.0
+# Without its own cgroups: these are ours. runc has no such switch, and joins what `cgroup` names.
+_OPTIONS: Final = {"crun": ("--cgroup-manager=disabled",)}
+
+
+class OciRuntime(msgspec.Struct, frozen=True):
+    """A program that runs bundles, called as crun and runc are."""
+
+    program: str
+
+    @property
+    def joins_groups(self) -> bool:
+        """Whether it puts the container into the cgroup that the configuration names."""
+        return Path(self.program).name not in _OPTIONS
+
+    def run(
+        self,
+        name: str,
+        config: bytes,
+        place: Place,
+        *,
+        passed: Sequence[int],
+        launcher: Launcher,
+        entered: Callable[[int], None],
+    ) -> int:
+        """Start a container whose first process has the descriptors `passed` from 3 on; its pid.
+
+        The runtime runs in the mount namespace of `launcher`. `entered` is called with its pid
+        before it knows what to do. Raises CreationFailedError with the runtime's complaint, and
+        what `entered` raises.
+        """
+        source, sink = os.pipe2(os.O_CLOEXEC)
+        with os.fdopen(sink, "wb", buffering=0) as pipe:
+            try:
+                pid = launcher.call(lambda: self._spawn(name, place, [*passed, source]))
+            finally:
+                os.close(source)
+            try:
+                entered(pid)
+                with contextlib.suppress(BrokenPipeError):  # then its status tells why
+                    pipe.write(config)
+            except BaseException:
+                pipe.close()
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
+        status = _wait(pid)
+        if status:
+            said = error_in_log(place.log) or f"status {status}"
+            raise CreationFailedError(f"{Path(self.program).name} does not start it: {said}")
+        return int(place.pid.read_text())
+
+    def _spawn(self, name: str, place: Place, descriptors: Sequence[int]) -> int:
+        words = [
+            *(self.program, f"--root={place.state}", f"--log={place.log}", "--log-format=json"),
+            *_OPTIONS.get(Path(self.program).name, ()),
+            *("run", "--detach", f"--bundle={place.bundle}", f"--pid-file={place.pid}"),
+            *(f"--preserve-fds={len(descriptors) - 1}", name),
+        ]
+        # Runtimes give the standard streams to the container's root, and /dev/null is the node's.
+        with _moved_up([*[_nothing()] * _FIRST_PASSED, *descriptors]) as high:
+            actions = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(high)]
+            return os.posix_spawn(
+                self.program, words, _ENVIRONMENT, file_actions=actions, setsid=True
+            )
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a container's files are: its bundle, the runtime's state, its log and the pid."""
+
+    bundle: Path
+    state: Path
+    log: Path
+    pid: Path
+
+
+def make_bundle(folder: Path, passed: int) -> None:
+    """The bundle of all containers that get `passed` descriptors."""
+    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+    link = folder / "config.json"
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(f"/proc/self/fd/{_FIRST_PASSED + passed}")
+
+
+def find(name: str | None = None) -> OciRuntime:
+    """The runtime of this name or path; without one crun, else runc. Raises UnsupportedError."""
+    for candidate in (name,) if name else ("crun", "runc"):
+        if found := shutil.which(candidate):
+            return OciRuntime(found)
+    raise UnsupportedError(
+        f"there is no OCI runtime {name or 'crun or runc'} here", hint="apt-get install crun"
+    )
+
+
+_ENVIRONMENT: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@functools.cache
+def _nothing() -> int:
+    """A descriptor of a file that is empty and stays so."""
+    fd = os.memfd_create("nothing", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+@contextlib.contextmanager
+def _moved_up(descriptors: Sequence[int]) -> Iterator[list[int]]:
+    moved: list[int] = []
+    try:
+        for fd in descriptors:
+            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH))  # noqa: PERF401 # or leaks
+        yield moved
+    finally:
+        for fd in moved:
+            os.close(fd)
+
+
+def _wait(pid: int) -> int:
+    """The exit status. Raises CreationFailedError when it does not end in time."""
+    handle = os.pidfd_open(pid)
+    try:
+        ended, _, _ = select.select([handle], [], [], _TIMEOUT_S)
+        if not ended:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)
+    _, status = os.waitpid(pid, 0)
+    if not ended:
+        raise CreationFailedError(f"the OCI runtime did not end within {_TIMEOUT_S:.0f} s")
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,232 @@
+"""Groups by cgroup v1, one folder in each hierarchy; see the kernel's admin-guide/cgroup-v1.
+
+Where v2 is mounted too, if only for what v1 lacks, it freezes and kills: what leaves the group of
+one hierarchy cannot leave that. Else the freezer does, and killing takes a few rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from dsec_runtime.errors import UnsupportedError
+from dsec_runtime.resources import controlfiles
+from dsec_runtime.resources.cgroup2 import Tracker
+from dsec_runtime.resources.groups import PARENT, PERIOD_US, GroupLimits, GroupUsage, weight
+from dsec_runtime.spec import CpuClass
+
+_REQUIRED: Final = ("memory", "cpu", "cpuacct", "cpuset", "pids")
+_AT_BOOT: Final = ("memory", "pids")
+_AFTER_BOOT: Final = ("cpu", "cpuacct", "cpuset", "blkio")
+_WEIGHTS: Final = ("blkio.bfq.weight", "blkio.weight")
+_CALM: Final = 0  # memory.swappiness: nothing goes to swap
+_EAGER: Final = 100
+_PATIENCE_S: Final = 10.0
+_POLL_S: Final = 0.001
+
+
+class GroupsV1:
+    """See Groups. `hierarchies` are mount points by controller; `unified` that of v2, if any."""
+
+    def __init__(self, hierarchies: Mapping[str, Path], unified: Path | None) -> None:
+        if missing := [name for name in _REQUIRED if name not in hierarchies]:
+            raise UnsupportedError(f"this node has no cgroup controller {', '.join(missing)}")
+        if unified is None and "freezer" not in hierarchies:
+            raise UnsupportedError("this node has neither cgroup v2 nor the freezer of v1")
+        self._points = dict(hierarchies)
+        self._tracker = Tracker(unified) if unified else _Freezer(hierarchies["freezer"])
+        self._weight = next(
+            (name for name in _WEIGHTS if (self._points.get("blkio", Path()) / name).exists()), None
+        )
+        self._prepare()
+
+    def make(self, name: str, limits: GroupLimits) -> None:
+        """See Groups."""
+        if limits.io_weight is not None and self._weight is None:
+            raise UnsupportedError(
+                "this node cannot weigh I/O", hint="the kernel's bfq scheduler can; leave it out"
+            )
+        self._tracker.make(name)
+        for controller in self._used(limits):
+            with contextlib.suppress(FileExistsError):
+                self._of(controller, name).mkdir()
+        memory, pids = self._of("memory", name), self._of("pids", name)
+        controlfiles.write(memory / "memory.limit_in_bytes", limits.memory_bytes)
+        controlfiles.write(memory / "memory.swappiness", _CALM)
+        controlfiles.write(pids / "pids.max", limits.pids)
+        self._set_cpu(name, limits)
+        if limits.io_weight is not None and self._weight is not None:
+            controlfiles.write(self._of("blkio", name) / self._weight, limits.io_weight)
+
+    def enter(self, name: str, pid: int) -> None:
+        """See Groups."""
+        self._tracker.enter(name, pid)
+        for controller in _AT_BOOT:
+            controlfiles.write(self._of(controller, name) / "cgroup.procs", pid)
+
+    def limit_cpu(self, name: str, pid: int, limits: GroupLimits) -> None:
+        """See Groups."""
+        for controller in _AFTER_BOOT:
+            if controller in self._used(limits):
+                controlfiles.write(self._of(controller, name) / "cgroup.procs", pid)
+
+    def freeze(self, name: str) -> None:
+        """See Groups."""
+        self._tracker.freeze(name)
+
+    def thaw(self, name: str) -> None:
+        """See Groups."""
+        self._tracker.thaw(name)
+
+    def frozen(self, name: str) -> bool:
+        """See Groups."""
+        return self._tracker.frozen(name)
+
+    def swappable(self, name: str, *, allowed: bool) -> None:
+        """See Groups."""
+        swappiness = _EAGER if allowed else _CALM
+        controlfiles.write(self._of("memory", name) / "memory.swappiness", swappiness)
+
+    def reclaim(self, name: str) -> None:
+        """See Groups. The kernel tries several times and gives up by EBUSY or EINTR."""
+        with contextlib.suppress(OSError):
+            controlfiles.write(self._of("memory", name) / "memory.force_empty", 0)
+
+    def processes(self, name: str) -> list[int]:
+        """See Groups."""
+        return self._tracker.processes(name)
+
+    def kill(self, name: str) -> None:
+        """See Groups."""
+        self._tracker.kill(name)
+
+    def remove(self, name: str) -> None:
+        """See Groups."""
+        for controller in (*_AT_BOOT, *_AFTER_BOOT):
+            if controller in self._points:
+                controlfiles.remove_group(self._of(controller, name))
+        self._tracker.remove(name)
+
+    def usage(self, name: str) -> GroupUsage:
+        """See Groups."""
+        memory = self._of("memory", name)
+        stat = controlfiles.fields(memory / "memory.stat")
+        used = controlfiles.number(memory / "memory.usage_in_bytes")
+        cpu = controlfiles.fields(self._of("cpu", name) / "cpu.stat")
+        return GroupUsage(
+            memory_bytes=max(0, used - stat.get("inactive_file", 0)),
+            swap_bytes=stat.get("swap", 0),
+            cpu_s=controlfiles.number(self._of("cpuacct", name) / "cpuacct.usage") / 1e9,
+            pids=controlfiles.number(self._of("pids", name) / "pids.current"),
+            oom_kills=controlfiles.fields(memory / "memory.oom_control").get("oom_kill", 0),
+            throttled_s=cpu.get("throttled_time", 0) / 1e9,
+        )
+
+    def names(self) -> list[str]:
+        """See Groups."""
+        found = set(self._tracker.names())
+        for controller in (*_AT_BOOT, *_AFTER_BOOT):
+            if controller in self._points:
+                found.update(it.name for it in (self._parent(controller)).iterdir() if it.is_dir())
+        return sorted(found)
+
+    def _prepare(self) -> None:
+        """A new group of cpuset has neither processors nor memory until it is told."""
+        for controller in (*_AT_BOOT, *_AFTER_BOOT):
+            if controller in self._points:
+                self._parent(controller).mkdir(exist_ok=True)
+        _inherit_cpuset(self._parent("cpuset"))
+        controlfiles.write_if_there(self._parent("memory") / "memory.use_hierarchy", 1)
+
+    def _set_cpu(self, name: str, limits: GroupLimits) -> None:
+        cpu, cpuset = self._of("cpu", name), self._of("cpuset", name)
+        share = weight(limits.cpu_cores, of_one=1024, least=2, most=262144)
+        controlfiles.write(cpu / "cpu.shares", share)
+        if limits.quota_us is not None:
+            controlfiles.write(cpu / "cpu.cfs_period_us", PERIOD_US)
+            controlfiles.write(cpu / "cpu.cfs_quota_us", limits.quota_us)
+        if limits.cpu_class is CpuClass.BE:
+            controlfiles.write_if_there(cpu / "cpu.idle", 1)
+        _inherit_cpuset(cpuset, limits.cpu_list)
+
+    def _used(self, limits: GroupLimits) -> list[str]:
+        unused = {"blkio"} if limits.io_weight is None else set[str]()
+        return [name for name in (*_AT_BOOT, *_AFTER_BOOT) if name not in unused]
+
+    def _parent(self, controller: str) -> Path:
+        return self._points[controller] / PARENT
+
+    def _of(self, controller: str, name: str) -> Path:
+        return self._points[controller] / PARENT / name
+
+
+def _inherit_cpuset(group: Path, cpus: str | None = None) -> None:
+    for file, value in (("cpuset.mems", None), ("cpuset.cpus", cpus)):
+        content = value or controlfiles.read(group.parent / file).strip()
+        if controlfiles.read(group / file).strip() != content:
+            controlfiles.write(group / file, content)
+
+
+class _Freezer:
+    """Finds, freezes and kills by the v1 freezer."""
+
+    def __init__(self, point: Path) -> None:
+        self._parent = point / PARENT
+        self._parent.mkdir(exist_ok=True)
+
+    def make(self, name: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            (self._parent / name).mkdir()
+
+    def enter(self, name: str, pid: int) -> None:
+        controlfiles.write(self._parent / name / "cgroup.procs", pid)
+
+    def freeze(self, name: str) -> None:
+        self._change(name, "FROZEN")
+
+    def thaw(self, name: str) -> None:
+        self._change(name, "THAWED")
+
+    def frozen(self, name: str) -> bool:
+        return controlfiles.read(self._parent / name / "freezer.state").strip() != "THAWED"
+
+    def processes(self, name: str) -> list[int]:
+        return [int(word) for word in controlfiles.read(self._parent / name / _PROCS).split()]
+
+    def kill(self, name: str) -> None:
+        """A frozen group cannot fork away; the signals come through when it thaws."""
+        give_up = time.monotonic() + _PATIENCE_S
+        while found := self.processes(name):
+            with contextlib.suppress(OSError, TimeoutError):
+                self.freeze(name)
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.thaw(name)
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"processes of {name} do not end: {found[:5]}")
+            time.sleep(_POLL_S)
+
+    def remove(self, name: str) -> None:
+        controlfiles.remove_group(self._parent / name)
+
+    def names(self) -> list[str]:
+        return [path.name for path in self._parent.iterdir() if path.is_dir()]
+
+    def _change(self, name: str, wanted: str) -> None:
+        state = self._parent / name / "freezer.state"
+        give_up = time.monotonic() + _PATIENCE_S
+        controlfiles.write(state, wanted)
+        while controlfiles.read(state).strip() != wanted:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"the group {name} does not become {wanted}")
+            time.sleep(_POLL_S)
+            controlfiles.write(state, wanted)
+
+
+_PROCS = "cgroup.procs"

@@ -1,0 +1,283 @@
+"""The writable disk of a sandbox: a sparse ext4 image of its own, which is its quota.
+
+    TEMPLATES/<bytes>.img           an empty formatted image of each size that was asked for
+    <sandbox>/disk.img              a copy, on a loop device that goes with the mount
+    <sandbox>/disk/{upper,work}     what an overlay needs, on it
+
+Project quotas would do without the image, but few kernels have them. Images have no journal: a
+sandbox does not outlive its node. Some disks are made ahead. They have no name and are mounted
+nowhere, so nothing is left of them when this process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dsec_layers.linux import mount, process
+from dsec_layers.linux import syscalls as layer_syscalls
+from dsec_runtime.errors import CreationFailedError
+from dsec_runtime.linux import loop, syscalls
+
+_FORMAT: Final = (
+    *("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal,^resize_inode"),
+    *("-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"),
+)
+_OPTIONS: Final = (("noinit_itable", None), ("discard", None), ("nobarrier", None))
+_FIFREEZE: Final = 0xC0045877
+_FITHAW: Final = 0xC0045878
+_COPY_BYTES: Final = 1 << 30
+_log = logging.getLogger(__name__)
+
+
+class _Spare(msgspec.Struct):
+    """A disk that nobody has: a nameless image, and its mount, which is attached nowhere."""
+
+    image: int
+    mounted: int
+
+    def close(self) -> None:
+        os.close(self.mounted)
+        os.close(self.image)
+
+
+class Disks:
+    """Makes and removes disks in folders below `sandboxes`. Safe for many threads.
+
+    At most `spares` of the size that was asked for last are made ahead.
+    """
+
+    def __init__(self, templates: Path, sandboxes: Path, *, spares: int) -> None:
+        self._sandboxes = sandboxes  # by one mount: else a nameless file gets no name there
+        self._templates = templates
+        self._templates.mkdir(parents=True, exist_ok=True)
+        for aside in self._templates.glob("*.aside"):
+            aside.unlink(missing_ok=True)
+        self._wanted = spares
+        self._spares: deque[_Spare] = deque()
+        self._size = 0
+        self._lock = threading.Lock()
+        self._missed = threading.Event()
+        self._ended = False
+        self._maker = threading.Thread(target=self._make_spares, name="disks", daemon=True)
+        self._maker.start()
+
+    def foresee(self, size_bytes: int) -> None:
+        """Make disks of this size ahead."""
+        with self._lock:
+            self._size = self._size or size_bytes
+        self._missed.set()
+
+    def make(self, sandbox: Path, size_bytes: int) -> Path:
+        """Give a sandbox an empty disk; where it is mounted. Raises CreationFailedError."""
+        spare = self._take(size_bytes)
+        try:
+            if spare is None:
+                with self._explained():
+                    spare = self._new(_open_template(self._template(size_bytes)))
+            with self._explained():
+                return _settle(spare, sandbox)
+        finally:
+            if spare is not None:
+                spare.close()
+
+    def copy(self, source: Path, sandbox: Path) -> Path:
+        """Give a sandbox a copy of the disk of another, as it is now; as `make`."""
+        with self._explained(), _still(source / "disk"):
+            spare = self._new(os.open(source / "disk.img", os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            with self._explained():
+                return _settle(spare, sandbox)
+        finally:
+            spare.close()
+
+    def remove(self, sandbox: Path) -> None:
+        """Undo `make`, also of half of it. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            _unmount(sandbox / "disk")
+            (sandbox / "disk").rmdir()
+        (sandbox / "disk.img").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let the spares go."""
+        with self._lock:
+            self._ended = True
+        self._missed.set()
+        self._maker.join()
+        self._drop_spares()
+
+    def _take(self, size_bytes: int) -> _Spare | None:
+        with self._lock:
+            if size_bytes != self._size:
+                self._drop_spares()
+                self._size = size_bytes
+            found = self._spares.popleft() if self._spares else None
+        self._missed.set()
+        return found
+
+    def _drop_spares(self) -> None:
+        while self._spares:
+            self._spares.popleft().close()
+
+    def _make_spares(self) -> None:
+        while True:
+            self._missed.wait()
+            self._missed.clear()
+            try:
+                while self._make_spare():
+                    pass
+            except (OSError, CreationFailedError) as error:  # it will be told to who asks for it
+                _log.warning("no disk was made ahead: %s", error)
+            if self._ended:
+                return
+
+    def _make_spare(self) -> bool:
+        with self._lock:
+            size = self._size
+            if self._ended or not size or len(self._spares) >= self._wanted:
+                return False
+        with self._explained():
+            spare = self._new(_open_template(self._template(size)))
+        with self._lock:
+            if size == self._size and not self._ended:
+                self._spares.append(spare)
+                return True
+        spare.close()
+        return True
+
+    def _template(self, size_bytes: int) -> Path:
+        path = self._templates / f"{size_bytes}.img"
+        if not path.exists():
+            aside = path.with_name(f"{secrets.token_hex(8)}.aside")
+            try:
+                with aside.open("xb") as file:
+                    file.truncate(size_bytes)
+                process.run([*_FORMAT, aside])
+                _furnish(aside)
+                aside.rename(path)
+            finally:
+                aside.unlink(missing_ok=True)
+        return path
+
+    def _new(self, source: int) -> _Spare:
+        """A disk with the content of the open image `source`, which is closed."""
+        image = -1
+        try:
+            image = os.open(self._sandboxes, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            _copy_data(source, image)
+            with loop.attached(image) as device:
+                return _Spare(image, _mounted(device))
+        except BaseException:
+            if image >= 0:
+                os.close(image)
+            raise
+        finally:
+            os.close(source)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CreationFailedError(
+                f"the disk of the sandbox cannot be made: {error}",
+                hint="this needs mkfs.ext4, loop devices and room on the disk of the home",
+            ) from error
+
+
+def _open_template(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _mounted(device: str) -> int:
+    return layer_syscalls.detached_mount(
+        "ext4", [("source", device), *_OPTIONS], syscalls.MOUNT_ATTR_NODEV
+    )
+
+
+def _furnish(image: Path) -> None:
+    """Put the folders of an overlay into a new file system."""
+    fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        with loop.attached(fd) as device:
+            mounted = _mounted(device)
+        try:
+            for name in ("upper", "work"):
+                os.mkdir(name, mode=0o755, dir_fd=mounted)
+            os.rmdir("lost+found", dir_fd=mounted)
+        finally:
+            os.close(mounted)
+    finally:
+        os.close(fd)
+
+
+def _settle(spare: _Spare, sandbox: Path) -> Path:
+    """Give a disk its name and its place; `remove` undoes any part of it."""
+    folder = os.open(sandbox, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Without a descriptor Python's link would name the link itself.
+        os.link(f"/proc/self/fd/{spare.image}", "disk.img", dst_dir_fd=folder)
+    finally:
+        os.close(folder)
+    place = sandbox / "disk"
+    place.mkdir(mode=0o700)
+    layer_syscalls.move_mount(spare.mounted, str(place))
+    return place
+
+
+def _unmount(place: Path) -> None:
+    try:
+        mount.unmount(place, lazy=True)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # it is none
+            raise
+
+
+def _copy_data(source: int, target: int) -> None:
+    """Copy a sparse file, holes as holes. Where both lie on one file system, it may share them."""
+    size = os.fstat(source).st_size
+    os.truncate(target, size)
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        at = os.lseek(source, start, os.SEEK_HOLE)
+        _copy_range(source, target, start, at)
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    while start < end:
+        count = min(_COPY_BYTES, end - start)
+        done = os.copy_file_range(source, target, count, start, start)
+        if done == 0:
+            raise OSError(errno.EIO, "the image became shorter while it was copied")
+        start += done
+
+
+@contextlib.contextmanager
+def _still(place: Path) -> Iterator[None]:
+    """Hold a mounted file system still, all of it written, for the length of a block."""
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, _FIFREEZE, 0)
+        try:
+            yield
+        finally:
+            fcntl.ioctl(fd, _FITHAW, 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,154 @@
+"""Making a sandbox out of a node's makings, step by step, and undoing that from wherever it got."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dsec_layers.api.holding import HeldLayers
+from dsec_layers.linux import procinfo
+from dsec_runtime.errors import CreationFailedError
+from dsec_runtime.linux import listening
+from dsec_runtime.linux.ociruntime import Place
+from dsec_runtime.resources import controlfiles
+from dsec_runtime.resources.groups import PARENT, GroupLimits
+from dsec_runtime.resources.identities import Identity
+from dsec_runtime.spec import SandboxSpec
+from dsec_runtime.tiers.container import bundle, roots
+from dsec_runtime.tiers.container.node import Node
+from dsec_runtime.tiers.container.places import Sandbox
+from dsec_runtime.tiers.container.settings import Filled
+from dsec_runtime.tiers.tier import Running
+
+_PROTECTED: Final = -998  # oom_score_adj of the agent: it is killed after all others
+_EXPOSED: Final = 500  # of its commands, where the agent's cannot be lowered
+
+# Told each step when it is done, so that a test can stop there.
+Trace = Callable[[str], None]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox that has its layers and its disk, and is to be booted."""
+
+    sandbox: Sandbox
+    spec: SandboxSpec
+    limits: Filled
+    held: HeldLayers
+    network: Path | None
+
+
+def boot(node: Node, plan: Plan, trace: Trace) -> Running:
+    """Mount its root, limit it and start its agent. Raises SandboxError or OSError."""
+    sandbox, limits = plan.sandbox, plan.limits
+    identity = node.identities.take(sandbox.id)
+    trace("identity taken")
+    roots.mount_root(sandbox, plan.held.folders, identity)
+    trace("root mounted")
+    cpus = node.processors.take(sandbox.id, limits.cpu_cores)
+    group = GroupLimits(
+        memory_bytes=limits.memory_bytes,
+        pids=limits.pids,
+        cpu_cores=limits.cpu_cores,
+        cpu_class=plan.spec.cpu_class,
+        cpus=cpus,
+        io_weight=limits.io_weight,
+    )
+    node.groups.make(sandbox.id, group)
+    trace("group made")
+    pid = _start(node, plan, identity, cpus or node.processors.all, trace)
+    trace("started")
+    node.groups.limit_cpu(sandbox.id, pid, group)
+    if node.may_protect:
+        controlfiles.write(Path(f"/proc/{pid}/oom_score_adj"), _PROTECTED)
+    start = procinfo.start_ticks(pid)
+    if start is None:
+        raise CreationFailedError(f"the agent of {sandbox.id} ended at once")
+    run = plan.held.run
+    return Running(
+        id=sandbox.id,
+        socket=str(sandbox.socket),
+        pid=pid,
+        pid_start=start,
+        digests=plan.held.digests,
+        env={**run.env, **plan.spec.env},
+        workdir=plan.spec.workdir or run.workdir or "/",
+        user=plan.spec.user or run.user,
+        own={
+            "memory_bytes": str(limits.memory_bytes),
+            "cpus": ",".join(map(str, cpus or ())),
+            "first_id": str(identity.first),
+        },
+    )
+
+
+def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
+    """Remove what there is of a sandbox; its folder last. Raises OSError or TimeoutError.
+
+    Its network is whose who made it.
+    """
+    node.groups.kill(sandbox.id)
+    trace("killed")
+    node.groups.remove(sandbox.id)
+    trace("group removed")
+    shutil.rmtree(node.places.runtime / sandbox.id, ignore_errors=True)
+    roots.unmount_root(sandbox)
+    trace("root unmounted")
+    node.disks.remove(sandbox.folder)
+    trace("disk removed")
+    node.processors.release(sandbox.id)
+    node.identities.release(sandbox.id)
+    trace("identity released")
+    node.environments.release(sandbox)
+    trace("layers released")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(sandbox.folder)
+
+
+def _config(node: Node, plan: Plan, root: Path, identity: Identity, cpus: tuple[int, ...]) -> bytes:
+    wish = bundle.Wish(
+        root=root,
+        hostname=plan.spec.hostname,
+        identity=identity,
+        views=node.views.of(plan.sandbox.folder, cpus, plan.limits.memory_bytes),
+        network=plan.network,
+        new_privileges=plan.spec.new_privileges,
+        shm_bytes=int(plan.limits.memory_bytes * node.settings.shm_part),
+        command_oom_score=0 if node.may_protect else _EXPOSED,
+        group=f"/{PARENT}/{plan.sandbox.id}" if node.runtime.joins_groups else None,
+        cgroup_view=not node.layout.v1,
+    )
+    return bundle.encoded(wish)
+
+
+def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], trace: Trace) -> int:
+    """The pid of the first process."""
+    sandbox = plan.sandbox
+
+    def entered(pid: int) -> None:
+        trace("spawned")
+        node.groups.enter(sandbox.id, pid)
+        trace("entered")
+
+    with (
+        listening.listening(sandbox.socket) as server,
+        node.launcher.staged(sandbox.root, sandbox.id) as root,
+    ):
+        trace("staged")
+        return node.runtime.run(
+            sandbox.id,
+            _config(node, plan, root, identity, cpus),
+            Place(
+                bundle=node.places.bundle,
+                state=node.places.runtime,
+                log=sandbox.folder / "log",
+                pid=sandbox.folder / "pid",
+            ),
+            passed=(server.fileno(), node.agent),
+            launcher=node.launcher,
+            entered=entered,
+        )

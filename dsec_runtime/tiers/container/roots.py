@@ -1,0 +1,82 @@
+"""The root file system of a sandbox: an overlay of its own over layers that all share.
+
+The overlay shows the layers and the upper with the ids of the sandbox (idmapped mounts), while the
+files on disk keep those of the environment. Layers may hold device nodes; none of them opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from dsec_layers.linux import mount
+from dsec_layers.linux import syscalls as layer_syscalls
+from dsec_runtime.errors import CreationFailedError
+from dsec_runtime.linux import syscalls
+from dsec_runtime.resources.identities import Identity
+from dsec_runtime.tiers.container.places import Sandbox
+
+# `volatile`: no sandbox outlives its node, so nothing waits for the disk. The rest keeps the upper
+# plain files that can be packed.
+_OPTIONS: Final = (
+    ("redirect_dir", "off"),
+    ("metacopy", "off"),
+    ("index", "off"),
+    ("volatile", None),
+)
+_KERNEL_XATTRS: Final = "trusted.overlay."
+
+
+def mount_root(sandbox: Sandbox, layers: Sequence[Path], identity: Identity) -> None:
+    """Mount the overlay of `layers`, lowest first, and the sandbox's disk. Raises OSError.
+
+    Raises CreationFailedError where the kernel would not let it be written to, which it does not
+    say by itself.
+    """
+    _cover(sandbox.disk / "upper", layers[-1])
+    with ExitStack() as stack:
+        lowers = [_shown(stack, layer, identity.layers) for layer in reversed(layers)]
+        disk = _shown(stack, sandbox.disk, identity.upper)
+        options: list[tuple[str, str | None]] = [
+            ("source", f"sandbox:{sandbox.id}"),
+            *(("lowerdir+", lower) for lower in lowers),
+            *(("upperdir", f"{disk}/upper"), ("workdir", f"{disk}/work")),
+            *_OPTIONS,
+        ]
+        made = layer_syscalls.detached_mount("overlay", options, syscalls.MOUNT_ATTR_NODEV)
+        stack.callback(os.close, made)
+        if os.fstatvfs(made).f_flag & os.ST_RDONLY:
+            raise CreationFailedError("the kernel mounts the root file system read-only")
+        sandbox.root.mkdir(mode=0o755, exist_ok=True)
+        layer_syscalls.move_mount(made, str(sandbox.root))
+
+
+def unmount_root(sandbox: Sandbox) -> None:
+    """Undo it; nothing happens when it is not mounted. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
+            mount.unmount(sandbox.root, lazy=True)
+        sandbox.root.rmdir()
+
+
+def _shown(stack: ExitStack, folder: Path, userns: int) -> str:
+    """A path of this process at which `folder` is shown with the ids of a user namespace."""
+    fd = syscalls.open_tree(str(folder))
+    stack.callback(os.close, fd)
+    syscalls.idmap(fd, userns)
+    return f"/proc/self/fd/{fd}"
+
+
+def _cover(upper: Path, model: Path) -> None:
+    """The upper's root hides that of the layers, so it takes over what that is."""
+    status = model.stat()
+    os.chown(upper, status.st_uid, status.st_gid)
+    upper.chmod(status.st_mode & 0o7777)
+    for name in os.listxattr(model):
+        if not name.startswith(_KERNEL_XATTRS):
+            os.setxattr(upper, name, os.getxattr(model, name))
+    os.utime(upper, ns=(status.st_mtime_ns, status.st_mtime_ns))

@@ -1,0 +1,79 @@
+"""System calls that are refused in a sandbox: those of `dsec_layers`, and ioctls on file systems.
+
+The kernel reads only the low 32 bits of an ioctl's number, so only they are compared: a rule for
+the whole argument is passed by with a bit set above them.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final, cast
+
+from dsec_layers.linux import seccomp
+from dsec_layers.linux.json_types import JsonObject
+
+_LOW: Final = 0xFFFFFFFF
+# They swap, share or move the extents of files below the overlay, change what makes a file
+# undeletable, or reach through to the disk. Source: include/uapi/linux/fs.h, fs/ext4/ext4.h.
+IOCTLS: Final = {
+    "EXT4_IOC_GROUP_EXTEND": 0x40086607,
+    "EXT4_IOC_GROUP_ADD": 0x40286608,
+    "EXT4_IOC_MIGRATE": 0x6609,
+    "EXT4_IOC_MOVE_EXT": 0xC028660F,
+    "EXT4_IOC_RESIZE_FS": 0x40086610,
+    "EXT4_IOC_SWAP_BOOT": 0x6611,
+    "EXT4_IOC_SHUTDOWN": 0x8004587D,
+    "EXT4_IOC_CHECKPOINT": 0x4004662B,
+    "EXT4_IOC_SETFSUUID": 0x4008662C,
+    "XFS_IOC_SWAPEXT": 0xC0C0586D,
+    "XFS_IOC_EXCHANGE_RANGE": 0x40285881,
+    "FIBMAP": 0x1,
+    "FIFREEZE": 0xC0045877,
+    "FITHAW": 0xC0045878,
+    "FITRIM": 0xC0185879,
+    "FICLONE": 0x40049409,
+    "FICLONERANGE": 0x4020940D,
+    "FIDEDUPERANGE": 0xC0189436,
+    "FS_IOC_SETFLAGS": 0x40086602,
+    "FS_IOC_FSSETXATTR": 0x401C5820,
+    "FS_IOC_ENABLE_VERITY": 0x40806685,
+    "FS_IOC_SET_ENCRYPTION_POLICY": 0x800C6613,
+    "FS_IOC_ADD_ENCRYPTION_KEY": 0xC0506617,
+    "TIOCLINUX": 0x541C,
+}
+# They need rights that nobody has here, or have none of their own business in a sandbox.
+_MORE: Final = (
+    *("add_key", "clock_adjtime", "clock_settime", "settimeofday", "adjtimex", "stime"),
+    *("fanotify_init", "fsconfig", "fsmount", "fsopen", "fspick", "io_uring_enter"),
+    *("io_uring_register", "io_uring_setup", "iopl", "ioperm", "mount", "mount_setattr"),
+    *(
+        "move_mount",
+        "move_pages",
+        "migrate_pages",
+        "mbind",
+        "set_mempolicy",
+    ),
+    *("open_tree", "pivot_root", "swapon", "syslog", "umount", "umount2", "vhangup"),
+)
+
+
+def profile() -> JsonObject:
+    """The `linux.seccomp` object of an OCI runtime configuration."""
+    found = seccomp.profile()
+    rules = cast("list[JsonObject]", found["syscalls"])
+    refused: JsonObject = {
+        "names": sorted(set(_MORE)),
+        "action": "SCMP_ACT_ERRNO",
+        "errnoRet": errno.EPERM,
+    }
+    return {**found, "syscalls": [*rules, refused, *map(_ioctl, IOCTLS.values())]}
+
+
+def _ioctl(number: int) -> JsonObject:
+    low: JsonObject = {"index": 1, "value": _LOW, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}
+    return {
+        "names": ["ioctl"],
+        "action": "SCMP_ACT_ERRNO",
+        "errnoRet": errno.EOPNOTSUPP,  # what a file system without it says: programs go on
+        "args": [low],
+    }
