@@ -1,0 +1,136 @@
+"""Network namespaces: made, kept alive by a mount, and entered by threads of their own.
+
+A namespace lives as long as something holds it; bind-mounted on a file it needs no process
+(namespaces(7)). Only a thread that is made for it enters one, so that no other thread of this
+process ever finds itself elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+from dsec_layers.linux import mount, syscalls
+
+Result = TypeVar("Result")
+
+CLONE_NEWNET: Final = 0x40000000
+_MS_BIND: Final = 4096
+_OWN: Final = "/proc/thread-self/ns/net"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def setns(fd: int, kind: int = CLONE_NEWNET) -> None:
+    """setns(2): the calling thread enters the namespace. Raises OSError."""
+    if _libc.setns(fd, kind) != 0:
+        raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
+
+
+def unshare(kind: int = CLONE_NEWNET) -> None:
+    """unshare(2): the calling thread gets a new namespace of its own. Raises OSError."""
+    if _libc.unshare(kind) != 0:
+        raise OSError(ctypes.get_errno(), f"unshare: {os.strerror(ctypes.get_errno())}")
+
+
+def enter(path: Path | None) -> None:
+    """Bring the calling thread into the network namespace at `path`; None is where it is."""
+    if path is None:
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        setns(fd)
+    finally:
+        os.close(fd)
+
+
+def in_new_network(path: Path, prepare: Callable[[], Result]) -> Result:
+    """Make a network namespace, run `prepare` in it, and keep it at the new file `path`.
+
+    On an error nothing is left. Raises OSError (also FileExistsError) and what `prepare` raises.
+    """
+
+    def work() -> Result:
+        unshare()
+        result = prepare()
+        path.touch(mode=0o600, exist_ok=False)
+        try:
+            syscalls.mount(_OWN, str(path), None, _MS_BIND)
+        except OSError:
+            path.unlink()
+            raise
+        return result
+
+    return in_thread(work)
+
+
+def forget(path: Path) -> None:
+    """Let the namespace kept at `path` end with its last process; no error when there is none."""
+    while True:
+        try:
+            mount.unmount(path, lazy=True)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOENT):
+                raise
+            break
+    path.unlink(missing_ok=True)
+
+
+def is_kept(path: Path) -> bool:
+    """Whether a namespace is kept at `path`: its file is one of the kernel's own."""
+    try:
+        return path.stat().st_dev == Path(_OWN).stat().st_dev
+    except OSError:
+        return False
+
+
+def in_thread(work: Callable[[], Result]) -> Result:
+    """The result of `work`, done by a thread that ends with it."""
+    future: Future[Result] = Future()
+
+    def body() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # goes on to whoever asked
+            future.set_exception(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    thread.join()
+    return future.result()
+
+
+class Inside:
+    """A thread that lives in a network namespace and works for others there, one at a time.
+
+    Without a path it is the namespace of the process.
+    """
+
+    def __init__(self, path: Path | None, name: str) -> None:
+        """Raises OSError where the namespace cannot be entered."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        try:
+            self.run(lambda: enter(path))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, done inside; raises what it raises."""
+        return self._pool.submit(work).result()
+
+    def close(self) -> None:
+        """End the thread when it has done what it was asked."""
+        self._pool.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

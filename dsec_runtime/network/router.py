@@ -1,0 +1,135 @@
+"""The router: a network namespace between the node and its sandboxes, made once and kept.
+
+Everything here outlives this process: the namespace by a mount on `run/netns/router`, the rules by
+the namespace. What is found is used again; what does not fit together any more is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.nfnetlink.nfctsocket import NFCTSocket
+
+from dsec_runtime.errors import UnsupportedError
+from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.namespaces import Inside
+from dsec_runtime.linux.nftables import Nftables, NftError
+from dsec_runtime.network import links, ruleset
+from dsec_runtime.network.addresses import Network4, Range
+
+_ROUTER: Final = "router"
+
+
+class Router:
+    """The router of one home, and its place in the node."""
+
+    def __init__(self, folder: Path, addresses: Range, node: Path | None) -> None:
+        """Find or make it; `folder` keeps the namespaces, `node` is the node's where not our own.
+
+        Raises UnsupportedError naming what the machine lacks, and InfrastructureError.
+        """
+        _require_root()
+        self.folder, self.addresses = folder, addresses
+        self.path = folder / _ROUTER
+        tag = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:6]
+        self.link, self.table = f"dsec{tag}", f"dsec_{tag}"
+        with contextlib.ExitStack() as stack:
+            self.node = stack.enter_context(Inside(node, "dsec-node"))
+            self._node_filter = stack.enter_context(self.node.run(Nftables))
+            if not self._is_whole():
+                self._make(int(tag, 16))
+            self.inside = stack.enter_context(Inside(self.path, "dsec-router"))
+            self.filter = stack.enter_context(self.inside.run(Nftables))
+            self._connect()
+            self._stack = stack.pop_all()
+
+    def load(self, never: Iterable[Network4]) -> None:
+        """Say the rules that are not of a sandbox; those of sandboxes stay. Raises NftError."""
+        self.filter.run(ruleset.router(self.addresses, never))
+
+    def forget_connections(self, mark: int) -> None:
+        """Remove the connections that carry this mark."""
+        self.inside.run(lambda: _flush(mark))
+
+    def close(self) -> None:
+        """Let go; all stays as it is."""
+        self._stack.close()
+
+    def remove(self) -> None:
+        """Take everything away, as if it had never been, and close."""
+        self._clear()
+        self._stack.close()
+
+    def _is_whole(self) -> bool:
+        return namespaces.is_kept(self.path) and self.node.run(lambda: links.has_link(self.link))
+
+    def _make(self, first: int) -> None:
+        self._clear()
+        try:
+            namespaces.in_new_network(self.path, lambda: links.prepare_router(self.addresses))
+            self.node.run(lambda: links.join_node(self.link, self.path, self.addresses, first))
+        except NetlinkError as error:
+            self._clear()
+            raise UnsupportedError(
+                f"the kernel refuses a network for sandboxes: {error}",
+                hint="virtual Ethernet pairs are needed (CONFIG_VETH); try: modprobe veth",
+            ) from error
+        except BaseException:
+            self._clear()
+            raise
+
+    def _connect(self) -> None:
+        """The node's rules, and the way out; said again they change nothing."""
+        own = self.node.run(lambda: links.node_address(self.link))
+        self._node_filter.run(ruleset.node(self.table, self.link, own + 1))
+        self.inside.run(lambda: links.join_router(own + 1, own))
+        self.node.run(lambda: links.wait_until_up(self.link))
+        for name in self.node.run(links.uplinks):
+            if self.node.run(lambda: links.forwarding(name)) != "0":  # noqa: B023 # run at once
+                continue
+            # First the rule, so that the node never forwards for others.
+            self._node_filter.run(f'add element inet {self.table} forwarded {{ "{name}" }}')
+            self.node.run(lambda: links.set_forwarding(name, "1"))  # noqa: B023 # run at once
+
+    def _clear(self) -> None:
+        for name in self._forwarded():
+            with contextlib.suppress(OSError):  # the interface is gone
+                self.node.run(lambda: links.set_forwarding(name, "0"))  # noqa: B023 # run at once
+        self.node.run(lambda: links.remove_link(self.link))
+        self._node_filter.run(f"add table inet {self.table}; delete table inet {self.table}")
+        for path in self.folder.iterdir():
+            if path.is_file():
+                namespaces.forget(path)
+
+    def _forwarded(self) -> list[str]:
+        """The interfaces that forward because we made them; the kernel keeps the list."""
+        try:
+            found = self._node_filter.query(f"list set inet {self.table} forwarded")
+        except NftError:  # there is no table
+            return []
+        described = msgspec.convert(found[0], dict[str, _NameSet])
+        return list(described["set"].elem)
+
+
+class _NameSet(msgspec.Struct):
+    elem: tuple[str, ...] = ()
+
+
+def _flush(mark: int) -> None:
+    with NFCTSocket() as netlink, contextlib.suppress(NetlinkError):
+        netlink.flush(mark=mark, mark_mask=0xFFFFFFFF)
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise UnsupportedError(
+            f"networks of sandboxes need root, and this runs as uid {os.geteuid()}",
+            hint="run the edge as root",
+        )

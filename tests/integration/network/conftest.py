@@ -1,0 +1,46 @@
+"""A node with the network of sandboxes, behind which lies a small internet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dsec_runtime.network.network import Claimed, Network, Settings
+from dsec_runtime.spec import NetworkRule
+from tests.support.internet import Internet, internet
+
+
+@dataclass
+class Node:
+    """The node's network, which a test may end and find again."""
+
+    home: Path
+    settings: Settings
+    internet: Internet
+    network: Network
+
+    def claim(self, sandbox_id: str, *rules: NetworkRule) -> Claimed:
+        return self.network.claim(sandbox_id, rules)
+
+    def restart(self) -> None:
+        self.network.close()
+        self.network = Network(self.home, self.settings)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Internet]:
+    folder = tmp_path / "internet"
+    folder.mkdir()
+    with internet(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def node(tmp_path: Path, world: Internet) -> Iterator[Node]:
+    settings = Settings(ready=1, counts_age_s=0.0, resolv_conf=world.resolv_conf, node=world.node)
+    found = Node(tmp_path / "home", settings, world, Network(tmp_path / "home", settings))
+    yield found
+    found.network.remove()

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from dsec_runtime.spec import NetworkRule
+from tests.integration.network.conftest import Node
+from tests.support import internet
+from tests.support.internet import ONE, OTHER, TWO, UDP_PORT, reaches
+
+pytestmark = pytest.mark.root
+
+
+def test_nothing_is_reached_without_a_rule(node: Node) -> None:
+    claimed = node.claim("a")
+
+    assert not reaches(claimed.netns, ONE, 80)
+    assert not internet.echoes(claimed.netns, ONE, UDP_PORT)
+
+    counts = node.network.counts("a")
+    assert counts.allowed_packets == 0
+    assert counts.refused_packets >= 2
+    assert {(it.address, it.protocol, it.port) for it in counts.refused} == {
+        (ONE, "tcp", 80),
+        (ONE, "udp", UDP_PORT),
+    }
+
+
+def test_a_network_is_reached_at_the_ports_of_its_rule(node: Node) -> None:
+    claimed = node.claim("a", NetworkRule(cidr="198.51.100.0/24", ports=(80,), protocol="tcp"))
+
+    assert reaches(claimed.netns, ONE, 80)
+    assert reaches(claimed.netns, TWO, 80)
+    assert not reaches(claimed.netns, ONE, 443)
+    assert not reaches(claimed.netns, OTHER, 80)
+    assert node.network.counts("a").allowed_bytes > 0

@@ -1,0 +1,223 @@
+"""A small internet of network namespaces: a node, and a world of servers behind it.
+
+    world (198.51.100.0/24 and others on lo) ── 192.0.2.1 ═══ 192.0.2.10 ── node
+
+Nothing of it touches the machine's own network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+from pyroute2 import IPRoute
+
+from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.namespaces import Inside
+from dsec_runtime.network import links
+
+Result = TypeVar("Result")
+
+NODE, GATEWAY = "192.0.2.10", "192.0.2.1"
+ONE, TWO, OTHER, METADATA, PRIVATE = (
+    *("198.51.100.1", "198.51.100.2", "203.0.113.9"),
+    *("169.254.169.254", "10.77.0.1"),
+)
+TCP_PORTS = (25, 80, 443)
+UDP_PORT = 5000
+NODE_PORT = 7000
+WAIT_S = 5.0  # for what must happen
+QUIET_S = 0.3  # for what must not
+
+
+@dataclass
+class Internet:
+    """What a test may look at and change. `names` is what the world's name server knows."""
+
+    node: Path
+    resolv_conf: Path
+    names: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)  # who connected, as the world saw it
+    pushing: threading.Event = field(default_factory=threading.Event)
+
+
+@contextlib.contextmanager
+def internet(folder: Path) -> Iterator[Internet]:
+    """Made in the empty `folder`, and gone afterwards."""
+    node, world = folder / "node", folder / "world"
+    resolv_conf = folder / "resolv.conf"
+    resolv_conf.write_text(f"# of the test\nnameserver {GATEWAY}\n")
+    found = Internet(node, resolv_conf)
+    with contextlib.ExitStack() as stack:
+        for path, prepare in ((world, _world), (node, lambda: _node(world))):
+            namespaces.in_new_network(path, prepare)
+            stack.callback(namespaces.forget, path)
+        with Inside(world, "world") as inside:
+            inside.run(_world_up)
+            servers = inside.run(lambda: _servers(found))
+        with Inside(node, "node") as inside:
+            inside.run(lambda: links.wait_until_up("eth0"))
+            servers.append(inside.run(lambda: _tcp(found, NODE_PORT)))
+        for server in servers:
+            stack.callback(server.server_close)
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        stack.callback(found.pushing.set)
+        yield found
+
+
+def inside(path: Path, work: Callable[[], Result]) -> Result:
+    """The result of `work` in the network namespace kept at `path`."""
+
+    def entered() -> Result:
+        namespaces.enter(path)
+        return work()
+
+    return namespaces.in_thread(entered)
+
+
+def connect(netns: Path, address: str, port: int) -> socket.socket:
+    """A TCP connection from a namespace. Raises OSError."""
+    return inside(netns, lambda: socket.create_connection((address, port), timeout=WAIT_S))
+
+
+def reaches(netns: Path, address: str, port: int) -> bool:
+    """Whether an echo comes back by TCP; what is refused must be refused at once."""
+    try:
+        with connect(netns, address, port) as connection:
+            connection.sendall(b"echo")
+            return connection.recv(4) == b"echo"
+    except (ConnectionRefusedError, ConnectionResetError):
+        return False
+
+
+def echoes(netns: Path, address: str, port: int, wait_s: float = QUIET_S) -> bool:
+    """Whether an echo comes back by UDP."""
+
+    def work() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.settimeout(wait_s)
+            datagrams.connect((address, port))
+            try:
+                datagrams.send(b"echo")
+                return datagrams.recv(4) == b"echo"
+            except OSError:
+                return False
+
+    return inside(netns, work)
+
+
+def look_up(
+    netns: Path, server: str, name: str, rdtype: str = "A", *, tcp: bool = False
+) -> dns.message.Message:
+    """The answer that a name server gives to a question from a namespace."""
+    import dns.query
+
+    query = dns.message.make_query(name, rdtype, use_edns=True)
+    ask = dns.query.tcp if tcp else dns.query.udp
+    return inside(netns, lambda: ask(query, server, timeout=WAIT_S))
+
+
+def addresses(answer: dns.message.Message) -> list[str]:
+    """The addresses of an answer."""
+    return [record.to_text() for rrset in answer.answer for record in rrset]
+
+
+def _world() -> None:
+    with IPRoute() as netlink:
+        loopback = netlink.link_lookup(ifname="lo")[0]
+        netlink.link("set", index=loopback, state="up")
+        for address in (ONE, TWO, OTHER, METADATA, PRIVATE):
+            netlink.addr("add", index=loopback, address=address, prefixlen=32)
+
+
+def _node(world: Path) -> None:
+    with IPRoute() as netlink, world.open() as world_file:
+        netlink.link("set", index=netlink.link_lookup(ifname="lo")[0], state="up")
+        peer = {"ifname": "node", "net_ns_fd": world_file.fileno()}
+        netlink.link("add", ifname="eth0", kind="veth", peer=peer)
+        index = netlink.link_lookup(ifname="eth0")[0]
+        netlink.addr("add", index=index, address=NODE, prefixlen=24)
+        netlink.link("set", index=index, state="up")
+        netlink.route("add", dst="default", gateway=GATEWAY)
+
+
+def _world_up() -> None:
+    with IPRoute() as netlink:
+        index = netlink.link_lookup(ifname="node")[0]
+        netlink.addr("add", index=index, address=GATEWAY, prefixlen=24)
+        netlink.link("set", index=index, state="up")
+
+
+def _servers(found: Internet) -> list[socketserver.BaseServer]:
+    servers: list[socketserver.BaseServer] = [_tcp(found, port) for port in TCP_PORTS]
+    servers.append(_Udp(("", UDP_PORT), _Echo))
+    servers.append(_dns(found, GATEWAY))
+    servers.append(_dns(found, OTHER))
+    return servers
+
+
+class _Tcp(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+
+class _Udp(socketserver.UDPServer):
+    pass
+
+
+def _tcp(found: Internet, port: int) -> _Tcp:
+    """Echoes; after the word `push` it sends without being asked once `pushing` is set."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            found.peers.append(self.client_address[0])
+            with contextlib.suppress(OSError):
+                while data := self.request.recv(4096):
+                    if data == b"push":
+                        found.pushing.wait()
+                    self.request.sendall(data)
+
+    return _Tcp(("", port), Handler)
+
+
+class _Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        data, server = self.request
+        server.sendto(data, self.client_address)
+
+
+def _dns(found: Internet, address: str) -> _Udp:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            data, server = self.request
+            query = dns.message.from_wire(data)
+            question = query.question[0]
+            name = question.name.to_text(omit_final_dot=True).lower()
+            found.asked.append(name)
+            response = dns.message.make_response(query)
+            if name not in found.names:
+                response.set_rcode(dns.rcode.NXDOMAIN)
+            else:
+                ttl_s, known = found.names[name]
+                response.answer.append(
+                    dns.rrset.from_text_list(question.name, ttl_s, "IN", "A", list(known))
+                )
+            server.sendto(response.to_wire(), self.client_address)
+
+    return _Udp((address, 53), Handler)
