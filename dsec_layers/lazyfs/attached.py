@@ -30,6 +30,7 @@ from dsec_layers.lazyfs.loading import load_served_layer
 from dsec_layers.lazyfs.protocol import Counts, Wanted
 from dsec_layers.lazyfs.readtimes import ReadTimes
 from dsec_layers.lazyfs.stores import StoreChain
+from dsec_layers.lazyfs.streams import Share
 from dsec_layers.model import canonical
 from dsec_layers.model.digest import Digest
 
@@ -57,12 +58,14 @@ class AttachedLayers:
         fetcher: Fetcher,
         lanes: Lanes,
         times: ReadTimes,
+        share: Share,
     ) -> None:
         self._file = run / _FILE
         self._files = AttachedFiles(run)
         self._fetcher = fetcher
         self._lanes = lanes
         self._times = times
+        self._share = share
         self._lock = threading.Lock()
         self._by_node: dict[int, File] = {}
         self._by_name: dict[bytes, File] = {}
@@ -153,7 +156,7 @@ class AttachedLayers:
     def _load(self, known: Known) -> tuple[LayerDevice, Known]:
         chain = StoreChain(known.stores, self._lanes, Counters())
         layer, documents = load_served_layer(known.layer, chain, known.documents)
-        device = LayerDevice(layer, self._fetcher, self._times)
+        device = LayerDevice(layer, self._fetcher, self._times, self._share)
         return device, msgspec.structs.replace(known, documents=documents)
 
     def _serve(self, known: Known, loaded: tuple[LayerDevice, Known] | None) -> File:

@@ -30,6 +30,7 @@ from dsec_layers.linux import procinfo
 
 TRAILER_BYTES: Final = 8
 _ASIDE: Final = "aside"
+_SHARDS: Final = 256
 _LOW_WATER: Final = (
     0.95  # an eviction goes down to this part of the limit, so that the next one is far
 )
@@ -62,7 +63,13 @@ class ChunkCache:
         return self._used if self._scanned else None
 
     def scan(self) -> None:
-        """Find out what is there and evict what is too much. Called once, beside the work."""
+        """Find out what is there and evict what is too much. Called once, beside the work.
+
+        The folders are made first: in a new home each would hold up a fetch, on ext4 by several
+        reads of the disk.
+        """
+        for shard in range(_SHARDS):
+            Path(f"{self._folder}/{shard:02x}").mkdir(exist_ok=True)
         found = sum(size for _, size, _ in self._entries())
         with self._lock:
             self._used = found
@@ -212,7 +219,7 @@ class ChunkCache:
 
     def _entries(self) -> Iterator[tuple[int, int, str]]:
         """(mtime in ns, size, path) of every chunk."""
-        for shard in range(256):
+        for shard in range(_SHARDS):
             try:
                 entries = os.scandir(f"{self._folder}/{shard:02x}")
             except FileNotFoundError:

@@ -12,6 +12,7 @@ from dsec_layers.lazyfs.fetch import Fetcher
 from dsec_layers.lazyfs.flight import Plain
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.readtimes import ReadTimes
+from dsec_layers.lazyfs.streams import Share, Streams
 
 BLOCK_BYTES = 4096
 # Called once with the parts of the range in order, or with why there are none.
@@ -22,9 +23,14 @@ class LayerDevice:
     """Reads a layer's device. Safe for many threads."""
 
     def __init__(
-        self, layer: ServedLayer, fetcher: Fetcher, times: ReadTimes | None = None
+        self,
+        layer: ServedLayer,
+        fetcher: Fetcher,
+        times: ReadTimes | None = None,
+        share: Share | None = None,
     ) -> None:
         self.layer = layer
+        self._streams = Streams(layer, fetcher.start_ahead, share) if share else None
         self._times = times or ReadTimes()
         self.size_bytes = -(-layer.table.device_bytes // BLOCK_BYTES) * BLOCK_BYTES
         self._fetcher = fetcher
@@ -60,16 +66,18 @@ class LayerDevice:
             finished([bytes(padding)] if padding else [], None)
             return
         reading = _Reading(offset, offset + length - padding, padding, finished)
-        missing = self._collect(reading)
+        wanted = self.layer.table.covering(reading.start, reading.end - reading.start)
+        missing = self._collect(reading, wanted)
         if missing:
             self._fetch(reading, missing)
         else:
             reading.finish()
+        if self._streams is not None:  # behind what is waited for
+            self._streams.read(wanted, missed=bool(missing))
 
-    def _collect(self, reading: _Reading) -> list[tuple[int, Chunk]]:
+    def _collect(self, reading: _Reading, wanted: range) -> list[tuple[int, Chunk]]:
         """Fill in what is at hand; returns the rest."""
         table, missing, cached_bytes = self.layer.table, [], 0
-        wanted = table.covering(reading.start, reading.end - reading.start)
         if recording := self.layer.recording:
             recording.touch(wanted)
         for index in wanted:

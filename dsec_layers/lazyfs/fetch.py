@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
+from typing import Final
 
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import Chunk
@@ -29,6 +30,7 @@ from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.stores import checked_length
 
+_REMEMBERED: Final = 1024  # flights that have ended
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +50,7 @@ class Fetcher:
         self._lock = lanes.lock
         self._all_ended = threading.Condition(lanes.lock)
         self._flights: dict[tuple[tuple[str, ...], bytes], Flight] = {}
+        self._ended: OrderedDict[tuple[tuple[str, ...], bytes], None] = OrderedDict()
         self._gatherer = Gatherer(limits or FetchLimits(), self._ahead)
         self._keeping = 0
         self._closed = False
@@ -75,16 +78,18 @@ class Fetcher:
         with self._lock:
             return [self._board(layer, index, chunk).future for index, chunk in chunks]
 
-    def fetch_ahead(self, layer: ServedLayer, indexes: Iterable[int]) -> bool:
-        """Fetch chunks of one pack that nobody asks for, by one request, and wait for them.
+    def start_ahead(self, layer: ServedLayer, indexes: Iterable[int]) -> list[Flight]:
+        """Fetch chunks of one pack that nobody asks for, by one request; returns at once.
 
-        What somebody asks for goes before. What is here or on its way is left out. False when
-        nothing came of what was to come.
+        What somebody asks for goes before. What is here or on its way is left out.
         """
+        # Looked for in the cache without the lock: every call to the system lets other threads in,
+        # which would all come to wait for it.
+        absent = [index for index in indexes if not self._cache.has(layer.table[index].digest)]
         with self._lock:
             if self._closed:
-                return True
-            found = [self._ahead(layer, index, kept=True) for index in indexes]
+                return []
+            found = [self._new(layer, index, kept=True) for index in absent]
             run = [flight for flight in found if flight is not None]
             for flight in run:
                 flight.group = run
@@ -92,6 +97,11 @@ class Fetcher:
         for flight, error in refused:
             if error is not None:
                 self._fail([flight], error)
+        return run
+
+    def fetch_ahead(self, layer: ServedLayer, indexes: Iterable[int]) -> bool:
+        """The same, but wait for them; False when nothing came of what was to come."""
+        run = self.start_ahead(layer, indexes)
         wait([flight.future for flight in run])
         return not run or any(flight.future.exception() is None for flight in run)
 
@@ -158,8 +168,8 @@ class Fetcher:
             if under_way.lane is not None:
                 under_way.lane.queue.hurry(under_way.layer, under_way.seat(under_way.index))
             return under_way
-        # Looked up again, now that no flight of it can end unseen.
-        plain = self.at_hand(layer, chunk, keep=True)
+        # Looked up again if a flight of it has just ended unseen.
+        plain = self.at_hand(layer, chunk, keep=True) if flight.key in self._ended else None
         if plain is not None:
             flight.future.set_result(plain)
         elif (refused := self._queue(flight)) is not None:
@@ -168,10 +178,15 @@ class Fetcher:
             self._flights[flight.key] = flight
         return flight
 
-    def _ahead(self, layer: ServedLayer, index: int, *, kept: bool = False) -> Flight | None:
+    def _ahead(self, layer: ServedLayer, index: int) -> Flight | None:
+        if self._cache.has(layer.table[index].digest):
+            return None
+        return self._new(layer, index, kept=False)
+
+    def _new(self, layer: ServedLayer, index: int, *, kept: bool) -> Flight | None:
         chunk = layer.table[index]
         flight = Flight(self, layer, index, chunk, layer.stores, wanted=False, kept=kept)
-        if flight.key in self._flights or self.has(chunk.digest):
+        if flight.key in self._flights or self._memory.get(chunk.digest) is not None:
             return None
         self._flights[flight.key] = flight
         return flight
@@ -232,8 +247,11 @@ class Fetcher:
     def _keep(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             kept = self._cache.store(flight.chunk.digest, flight.future.result())
-            flight.layer.counters.add(uncached_chunks=not kept)
-            self._end(flight)
+            if not kept:
+                flight.layer.counters.add(uncached_chunks=1)
+        with self._lock:
+            for flight in flights:
+                self._remove(flight)
 
     def _arrive(self, flight: Flight, frame: memoryview) -> bool:
         chunk = flight.chunk
@@ -249,7 +267,8 @@ class Fetcher:
 
     def _fail(self, flights: Sequence[Flight], error: DsecError) -> None:
         for flight in flights:
-            self._end(flight)
+            with self._lock:
+                self._remove(flight)
             if not flight.future.done():
                 _log.error(
                     "chunk %d of layer %s cannot be read: %s",
@@ -259,12 +278,12 @@ class Fetcher:
                 )
                 flight.future.set_exception(error)
 
-    def _end(self, flight: Flight) -> None:
-        with self._lock:
-            self._remove(flight)
-
     def _remove(self, flight: Flight) -> None:
+        flight.group = ()  # a ring would be freed late, and the bytes of all with it
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]
+            self._ended[flight.key] = None
+            if len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
         if not self._flights:
             self._all_ended.notify_all()

@@ -157,13 +157,20 @@ class Lane:
                 thread.join(0.05)
 
     def _work(self) -> None:
-        while request := self._next():
-            try:
-                answer = self._patiently(request)
-            except Exception as error:
-                self._unanswered(request, error)
-            else:
-                self._answered(request, answer)
+        while self._make(self._next()):
+            pass
+
+    def _make(self, request: _Request | None) -> bool:
+        """Make one request; a thread that rests must not hold what its last one brought."""
+        if request is None:
+            return False
+        try:
+            answer = self._patiently(request)
+        except Exception as error:
+            self._unanswered(request, error)
+        else:
+            self._answered(request, answer)
+        return True
 
     def _next(self) -> _Request | None:
         with self._lock:

@@ -30,6 +30,7 @@ from dsec_layers.lazyfs.prefetch import Prefetcher
 from dsec_layers.lazyfs.readtimes import ReadTimes
 from dsec_layers.lazyfs.slowreads import SlowReads
 from dsec_layers.lazyfs.statistics import Statistics
+from dsec_layers.lazyfs.streams import Share, StreamLimits
 from dsec_layers.lazyfs.traces import TraceFiles
 from dsec_layers.lazyfs.tracing import Tracing
 from dsec_layers.linux import fuse, mount
@@ -51,6 +52,7 @@ class Options:
     fuse_threads: int = 6
     read_ahead_kib: int = 8192
     fetch: FetchLimits = field(default_factory=FetchLimits)
+    streams: StreamLimits = field(default_factory=StreamLimits)
     store: LaneLimits = field(default_factory=LaneLimits)
     slow_read_s: float = 1.0
     metrics_listen: str = ""
@@ -78,7 +80,10 @@ class Service:
         times = ReadTimes(options.slow_read_s, self._slow_reads.note)
         self._lanes = Lanes(open_store, options.store)
         self._fetcher = Fetcher(self._cache, self._memory, self._lanes, options.fetch)
-        self._layers = AttachedLayers(paths.run, connection, self._fetcher, self._lanes, times)
+        share = Share(options.streams)
+        self._layers = AttachedLayers(
+            paths.run, connection, self._fetcher, self._lanes, times, share
+        )
         self._statistics = Statistics(
             self._layers, self._fetcher, self._lanes, self._cache, self._memory, times
         )

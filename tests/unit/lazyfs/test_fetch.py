@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -9,7 +11,7 @@ import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
 from dsec_layers.lazyfs.device import LayerDevice
-from dsec_layers.lazyfs.flight import Plain
+from dsec_layers.lazyfs.flight import Flight, Plain
 from dsec_layers.lazyfs.gathering import FetchLimits
 from dsec_layers.model.manifest import Descriptor
 from tests.support.faulty_store import FaultyStore, Gate
@@ -339,3 +341,24 @@ def test_a_chunk_that_came_meanwhile_is_not_fetched_again(make_rig: MakeRig) -> 
     )
     assert b"".join(future.result(60) for future in futures) == data
     assert rig.store.requests == []  # whoever looked in vain before they came finds them here
+
+
+def test_what_has_been_fetched_is_let_go_at_once(make_rig: MakeRig) -> None:
+    """Neither a ring of flights nor a thread that rests keeps bytes that nobody needs."""
+    rig = make_rig()
+    device = rig.device(device_bytes(8), [BLOCK] * 8)
+    before = len(flights())
+    gc.disable()
+    try:
+        assert rig.fetcher.fetch_ahead(device.layer, range(8))
+        rig.fetcher.drain()
+        give_up = time.monotonic() + 60
+        while len(flights()) > before and time.monotonic() < give_up:
+            time.sleep(0.01)  # the thread that made the request comes to rest
+        assert len(flights()) == before
+    finally:
+        gc.enable()
+
+
+def flights() -> list[Flight]:
+    return [each for each in gc.get_objects() if isinstance(each, Flight)]
