@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import socketserver
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import dns.flags
 import dns.message
@@ -105,6 +106,21 @@ def reaches(netns: Path, address: str, port: int) -> bool:
         return False
 
 
+def exchange(connection: socket.socket, data: bytes) -> bytes:
+    """What comes back for `data` by a connection. Raises OSError."""
+    connection.sendall(data)
+    return connection.recv(len(data))
+
+
+def answers(netns: Path, address: str, port: int) -> bool:
+    """Whether a connection can be made soon; no answer at all is a no."""
+    try:
+        inside(netns, lambda: socket.create_connection((address, port), timeout=QUIET_S)).close()
+    except OSError:
+        return False
+    return True
+
+
 def echoes(netns: Path, address: str, port: int, wait_s: float = QUIET_S) -> bool:
     """Whether an echo comes back by UDP."""
 
@@ -165,7 +181,7 @@ def _world_up() -> None:
 
 def _servers(found: Internet) -> list[socketserver.BaseServer]:
     servers: list[socketserver.BaseServer] = [_tcp(found, port) for port in TCP_PORTS]
-    servers.append(_Udp(("", UDP_PORT), _Echo))
+    servers += [_Udp((address, UDP_PORT), _Echo) for address in (ONE, OTHER)]
     servers.append(_dns(found, GATEWAY))
     servers.append(_dns(found, OTHER))
     return servers
@@ -221,3 +237,69 @@ def _dns(found: Internet, address: str) -> _Udp:
             server.sendto(response.to_wire(), self.client_address)
 
     return _Udp((address, 53), Handler)
+
+
+def udp_packet(source: str, target: str, *, fragment: int = 0, ttl: int = 64) -> bytes:
+    """An IPv4 packet with a UDP datagram to the echo port, as a raw socket takes it.
+
+    `fragment` is the field with the flags and the offset; the kernel fills in the checksum.
+    """
+    payload = struct.pack("!HHHH", 4000, UDP_PORT, 12, 0) + b"echo"
+    header = struct.pack(
+        "!BBHHHBBH4s4s",
+        *(0x45, 0, 20 + len(payload), 7, fragment, ttl, socket.IPPROTO_UDP, 0),
+        *(socket.inet_aton(source), socket.inet_aton(target)),
+    )
+    return header + payload
+
+
+def send_raw(netns: Path, packet: bytes, target: str) -> None:
+    """Send an IPv4 packet as it is from a namespace."""
+
+    def work() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+            raw.sendto(packet, (target, 0))
+
+    inside(netns, work)
+
+
+def send_frame(netns: Path, frame: bytes, interface: str = "eth0") -> None:
+    """Send a frame of the link layer as it is from a namespace."""
+
+    def work() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind((interface, 0))
+            raw.send(frame)
+
+    inside(netns, work)
+
+
+class Tap:
+    """Everything that comes in by an interface of a namespace while it is open."""
+
+    def __init__(self, netns: Path, interface: str) -> None:
+        def work() -> socket.socket:
+            tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+            tap.bind((interface, _ALL_PROTOCOLS))
+            tap.settimeout(WAIT_S)
+            return tap
+
+        self._socket = inside(netns, work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def until(self, last: bytes) -> list[bytes]:
+        """The frames that came in, up to the first one that has `last` in it."""
+        frames: list[bytes] = []
+        while not frames or last not in frames[-1]:
+            frame, (_, _, kind, *_) = self._socket.recvfrom(65536)
+            if kind != socket.PACKET_OUTGOING:
+                frames.append(frame)
+        return frames
+
+
+_ALL_PROTOCOLS = 3  # ETH_P_ALL

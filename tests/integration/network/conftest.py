@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,18 @@ class Node:
     def claim(self, sandbox_id: str, *rules: NetworkRule) -> Claimed:
         return self.network.claim(sandbox_id, rules)
 
-    def restart(self) -> None:
+    def restart(self, **changes: Any) -> None:
         self.network.close()
+        self.settings = replace(self.settings, **changes)
         self.network = Network(self.home, self.settings)
+
+    def services(self, text: str) -> None:
+        """Write the operator's table anew, as an editor does."""
+        path = self.home / "edge/services.toml"
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_name("draft")
+        draft.write_text(text)
+        draft.replace(path)
 
 
 @pytest.fixture

@@ -1,28 +1,30 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import time
 
 import dns.edns
-import dns.message
 import dns.rcode
 import pytest
 
 from dsec_runtime.spec import NetworkRule
 from tests.integration.network.conftest import Node
-from tests.support.internet import ONE, OTHER, TWO, addresses, look_up, reaches
+from tests.support.internet import (
+    METADATA,
+    ONE,
+    OTHER,
+    PRIVATE,
+    TWO,
+    WAIT_S,
+    addresses,
+    connect,
+    exchange,
+    look_up,
+    reaches,
+)
 
 pytestmark = pytest.mark.root
 
 PACKAGES = NetworkRule(domain="packages.example", ports=(80,), protocol="tcp")
-
-
-def write_services(home: Path, text: str) -> None:
-    path = home / "edge/services.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name("draft")
-    draft.write_text(text)
-    os.replace(draft, path)
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
@@ -84,3 +86,85 @@ def test_a_name_that_moves_is_reached_where_it_is_now(node: Node) -> None:
 
     assert reaches(claimed.netns, TWO, 80)
     assert reaches(claimed.netns, ONE, 80)  # the old answer still holds
+
+
+def test_a_private_answer_needs_the_word_of_the_operator(node: Node) -> None:
+    node.internet.names["packages.example"] = 60, (PRIVATE,)
+    node.services('[services.inner]\nnames = ["packages.example"]\n')
+    bare = node.claim("a", PACKAGES)
+    vouched = node.claim("b", NetworkRule(service="inner"))
+
+    assert not addresses(look_up(bare.netns, bare.resolver, "packages.example"))
+    assert not reaches(bare.netns, PRIVATE, 80)
+    assert addresses(look_up(vouched.netns, vouched.resolver, "packages.example")) == [PRIVATE]
+    assert reaches(vouched.netns, PRIVATE, 80)
+
+
+@pytest.mark.parametrize("address", [METADATA, "127.0.0.1", "224.0.0.1", "10.231.0.1"])
+def test_a_name_opens_no_address_that_nobody_may_reach(node: Node, address: str) -> None:
+    node.internet.names["inner.example"] = 60, (address, ONE)
+    node.services('[services.inner]\nnames = ["inner.example"]\n')
+    claimed = node.claim("a", NetworkRule(service="inner"))
+
+    assert addresses(look_up(claimed.netns, claimed.resolver, "inner.example")) == [ONE]
+
+
+def test_a_refused_network_is_refused_for_names(node: Node) -> None:
+    node.internet.names["packages.example"] = 60, (ONE, OTHER)
+    claimed = node.claim("a", PACKAGES, NetworkRule(cidr="198.51.100.0/24", allow=False))
+
+    assert addresses(look_up(claimed.netns, claimed.resolver, "packages.example")) == [OTHER]
+    assert reaches(claimed.netns, OTHER, 80)
+    assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_hosts_of_the_operator_are_answered_without_asking(node: Node) -> None:
+    node.services('[hosts]\n"packages.example" = ["203.0.113.9"]\n')
+    claimed = node.claim("a", PACKAGES)
+
+    assert addresses(look_up(claimed.netns, claimed.resolver, "packages.example")) == [OTHER]
+    assert reaches(claimed.netns, OTHER, 80)
+    assert node.internet.asked == []
+
+
+def test_what_the_operator_never_wants_holds_for_sandboxes_that_run(node: Node) -> None:
+    claimed = node.claim("a", NetworkRule(cidr="0.0.0.0/0"))
+    assert reaches(claimed.netns, ONE, 80)
+
+    node.services('[policy]\nnever = ["198.51.100.1/32"]\n')
+    node.claim("b")
+
+    assert not reaches(claimed.netns, ONE, 80)
+    assert reaches(claimed.netns, TWO, 80)
+
+
+def test_an_answer_expires(node: Node) -> None:
+    node.internet.names["packages.example"] = 1, (ONE,)
+    node.restart(grace_s=0.0)
+    claimed = node.claim("a", PACKAGES)
+    look_up(claimed.netns, claimed.resolver, "packages.example")
+    with connect(claimed.netns, ONE, 80) as connection:
+        end_s = time.monotonic() + WAIT_S
+        while reaches(claimed.netns, ONE, 80):
+            assert time.monotonic() < end_s
+
+        assert (
+            exchange(connection, b"old") == b"old"
+        )  # a connection outlives the answer that it was made by
+        # and a change to other rules that allow its name,
+        node.network.apply("a", [PACKAGES, NetworkRule(cidr="192.0.2.77/32")])
+        assert exchange(connection, b"new") == b"new"
+        # but not one to rules that do not.
+        node.network.apply("a", [NetworkRule(cidr="192.0.2.77/32")])
+        with pytest.raises(ConnectionResetError):
+            exchange(connection, b"cut")
+
+
+def test_without_an_upstream_the_failure_is_no_refusal(node: Node) -> None:
+    node.internet.resolv_conf.write_text("")
+    claimed = node.claim("a", PACKAGES)
+
+    answer = look_up(claimed.netns, claimed.resolver, "packages.example")
+
+    assert answer.rcode() == dns.rcode.SERVFAIL
+    assert node.network.counts("a").refused_names == ()

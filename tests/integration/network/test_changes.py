@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from dsec_runtime.errors import InvalidRequestError, UnknownSandboxError
+from dsec_runtime.network.network import Network
+from dsec_runtime.spec import NetworkRule
+from tests.integration.network.conftest import Node
+from tests.support.internet import ONE, QUIET_S, TWO, connect, exchange, look_up, reaches
+
+pytestmark = pytest.mark.root
+
+WORLD = NetworkRule(cidr="198.51.100.0/24")
+
+
+def test_a_connection_is_cut_when_its_rule_goes(node: Node) -> None:
+    claimed = node.claim("a", WORLD)
+    with connect(claimed.netns, ONE, 80) as connection:
+        assert exchange(connection, b"one") == b"one"
+
+        node.network.apply("a", [])
+
+        with pytest.raises(ConnectionResetError):
+            exchange(connection, b"two")
+    assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_nothing_comes_in_by_a_connection_whose_rule_is_gone(node: Node) -> None:
+    claimed = node.claim("a", WORLD)
+    with connect(claimed.netns, ONE, 80) as connection:
+        connection.sendall(b"push")
+        connection.settimeout(QUIET_S)
+        with pytest.raises(TimeoutError):
+            connection.recv(4)  # the server waits, so that it is the next to send
+
+        node.network.apply("a", [])
+        node.internet.pushing.set()
+
+        with pytest.raises(TimeoutError):
+            connection.recv(4)
+
+
+def test_a_connection_goes_on_when_the_new_rules_allow_it(node: Node) -> None:
+    claimed = node.claim("a", WORLD)
+    with connect(claimed.netns, ONE, 80) as connection:
+        node.network.apply("a", [NetworkRule(cidr=f"{ONE}/32", ports=(80,))])
+
+        assert exchange(connection, b"on") == b"on"
+    assert not reaches(claimed.netns, TWO, 80)
+
+
+def test_a_name_stays_open_when_the_new_rules_allow_it(node: Node) -> None:
+    node.internet.names["packages.example"] = 60, (ONE,)
+    claimed = node.claim("a", NetworkRule(domain="packages.example"))
+    look_up(claimed.netns, claimed.resolver, "packages.example")
+
+    node.network.apply("a", [NetworkRule(domain="*.example", ports=(443,))])
+
+    assert reaches(claimed.netns, ONE, 443)
+    assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_rules_that_mean_nothing_change_nothing(node: Node) -> None:
+    claimed = node.claim("a", WORLD)
+
+    with pytest.raises(InvalidRequestError, match="no service nothing"):
+        node.network.apply("a", [NetworkRule(service="nothing")])
+
+    assert reaches(claimed.netns, ONE, 80)
+
+
+def test_sandboxes_outlive_the_process(node: Node) -> None:
+    node.internet.names["packages.example"] = 60, (TWO,)
+    rules = [NetworkRule(cidr=f"{ONE}/32"), NetworkRule(domain="packages.example")]
+    claimed = node.claim("a", *rules)
+    look_up(claimed.netns, claimed.resolver, "packages.example")
+    with connect(claimed.netns, ONE, 80) as connection:
+        node.restart()
+        assert node.network.reconcile({"a": rules, "gone": []}) == ["gone"]
+
+        assert exchange(connection, b"on") == b"on"
+        assert reaches(claimed.netns, TWO, 80)
+        assert node.network.claimed("a") == claimed
+        assert look_up(claimed.netns, claimed.resolver, "packages.example").answer
+
+        node.network.apply("a", [])
+        with pytest.raises(ConnectionResetError):
+            exchange(connection, b"cut")
+    assert not reaches(claimed.netns, TWO, 80)
+
+
+def test_rules_that_changed_while_nobody_looked_hold_after_a_start(node: Node) -> None:
+    claimed = node.claim("a", WORLD)
+    node.restart()
+
+    node.network.reconcile({"a": []})
+
+    assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_leftovers_are_told_and_released(node: Node) -> None:
+    left, kept = node.claim("left", WORLD), node.claim("kept", WORLD)
+    node.restart()
+
+    assert node.network.leftovers({"kept"}) == ["left"]
+    node.network.release("left")
+
+    assert node.network.leftovers({"kept"}) == []
+    assert not left.netns.exists()
+    assert reaches(kept.netns, ONE, 80)
+    with pytest.raises(UnknownSandboxError):
+        node.network.counts("left")
+
+
+def test_a_start_takes_away_what_was_half_made(node: Node) -> None:
+    node.claim("a", WORLD)
+    node.network.close()
+    claims = node.home / "run/netns/claims"
+    (claims / "half").write_text("999")
+    (claims / "empty").write_text("")
+    (node.home / "run/netns/998").touch()
+
+    node.network = Network(node.home, node.settings)
+
+    assert node.network.leftovers([]) == ["a"]
+    assert {it.name for it in claims.parent.iterdir() if it.is_file()} >= {"router"}
+    assert not (node.home / "run/netns/998").exists()
+
+
+def test_claims_of_many_threads_are_apart(node: Node) -> None:
+    found: list[Path] = []
+
+    def claim(number: int) -> None:
+        found.append(node.claim(f"sandbox-{number}", WORLD).netns)
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(found)) == 6
+    assert all(reaches(netns, ONE, 80) for netns in found)
+
+
+def test_a_claim_again_is_the_same_network(node: Node) -> None:
+    first = node.claim("a", WORLD)
+
+    assert node.claim("a") == first
+    assert not reaches(first.netns, ONE, 80)

@@ -1,0 +1,305 @@
+"""Root in a sandbox's network namespace, which is more than root in a sandbox has."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import dns.exception
+import pytest
+from pyroute2 import IPRoute
+
+from dsec_runtime.linux import namespaces
+from dsec_runtime.network import links
+from dsec_runtime.network.network import Claimed
+from dsec_runtime.spec import NetworkRule
+from tests.integration.network.conftest import Node
+from tests.support import internet
+from tests.support.internet import (
+    GATEWAY,
+    METADATA,
+    NODE,
+    NODE_PORT,
+    ONE,
+    OTHER,
+    UDP_PORT,
+    Tap,
+    answers,
+    connect,
+    echoes,
+    inside,
+    look_up,
+    reaches,
+    send_frame,
+    send_raw,
+    udp_packet,
+)
+
+pytestmark = pytest.mark.root
+
+EVERYTHING = NetworkRule(cidr="0.0.0.0/0")
+LAST = b"the last one"
+ROUTER_MAC = "02:d5:0a:e7:00:01"
+_NO_DAD = 0x02  # IFA_F_NODAD, rtnetlink(7)
+
+
+def only_the_last_leaves(node: Node, claimed: Claimed, attack: Callable[[], None]) -> None:
+    """What `attack` sends never reaches the node, where an honest packet after it does."""
+    with Tap(node.internet.node, node_link(node)) as tap:
+        attack()
+        inside(claimed.netns, lambda: send(ONE, UDP_PORT, LAST))
+        frames = tap.until(LAST)
+    assert [frame for frame in frames if LAST not in frame and is_ip(frame)] == []
+
+
+def is_ip(frame: bytes) -> bool:
+    return struct.unpack_from("!H", frame, 12)[0] in (0x0800, 0x86DD, 0x8100)
+
+
+def node_link(node: Node) -> str:
+    names = inside(node.internet.node, socket.if_nameindex)
+    return next(name for _, name in names if name.startswith("dsec"))
+
+
+def send(address: str, port: int, data: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        datagrams.sendto(data, (address, port))
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+def test_names_are_asked_of_no_other_resolver(node: Node, tcp: bool) -> None:
+    node.internet.names["secret.evil.example"] = 60, (ONE,)
+    claimed = node.claim("a", NetworkRule(domain="packages.example"))
+
+    with pytest.raises((dns.exception.Timeout, OSError)):
+        look_up(claimed.netns, OTHER, "secret.evil.example", tcp=tcp)
+
+    assert node.internet.asked == []
+    assert {(it.address, it.port) for it in node.network.counts("a").refused} == {(OTHER, 53)}
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [
+        (METADATA, 80),
+        (NODE, NODE_PORT),
+        ("127.0.0.1", NODE_PORT),
+        ("10.231.0.1", 80),
+        ("10.231.0.1", NODE_PORT),
+        (GATEWAY, 53),
+    ],
+)
+def test_no_rule_opens_the_node(node: Node, address: str, port: int) -> None:
+    claimed = node.claim("a", EVERYTHING)
+    assert reaches(claimed.netns, ONE, 80)
+
+    assert not answers(claimed.netns, address, port)
+
+
+def test_the_ends_of_the_links_are_closed(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+    own = inside(node.internet.node, lambda: links.node_address(node_link(node)))
+
+    assert not any(answers(claimed.netns, str(it), NODE_PORT) for it in (own, own + 1))
+
+
+def test_another_sandbox_is_not_reached(node: Node) -> None:
+    one, other = node.claim("a", EVERYTHING), node.claim("b", EVERYTHING)
+    with inside(other.netns, lambda: socket.create_server(("", 80))):
+        assert not reaches(one.netns, other.address, 80)
+        assert reaches(one.netns, ONE, 80)
+
+
+def test_nobody_outside_begins_a_connection(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    def route() -> None:
+        with IPRoute() as netlink:
+            router = links.node_address(node_link(node)) + 1
+            netlink.route("add", dst=f"{claimed.address}/32", gateway=str(router))
+
+    inside(node.internet.node, route)
+    with inside(claimed.netns, lambda: socket.create_server(("", 80))):
+        assert not answers(node.internet.node, claimed.address, 80)
+
+
+def test_a_source_of_others_is_dropped(node: Node) -> None:
+    claimed, other = node.claim("a", EVERYTHING), node.claim("b", EVERYTHING)
+
+    def attack() -> None:
+        for source in (other.address, "203.0.113.77", NODE, "127.0.0.1", "10.231.0.1"):
+            send_raw(claimed.netns, udp_packet(source, ONE), ONE)
+
+    only_the_last_leaves(node, claimed, attack)
+    assert node.network.counts("a").refused_packets >= 5
+    assert node.network.counts("b").allowed_packets == 0
+
+
+def test_an_address_of_another_sandbox_is_of_no_use(node: Node) -> None:
+    claimed, other = node.claim("a"), node.claim("b", EVERYTHING)
+
+    def steal() -> None:
+        with IPRoute() as netlink:
+            index = netlink.link_lookup(ifname="eth0")[0]
+            netlink.addr("add", index=index, address=other.address, prefixlen=32)
+            netlink.link("set", index=index, state="down")
+            netlink.link("set", index=index, address="02:d5:aa:aa:aa:aa", state="up")
+            netlink.route("replace", dst="0.0.0.0/0", oif=index)
+            netlink.neigh(
+                "replace",
+                dst=ONE,
+                lladdr=ROUTER_MAC,
+                ifindex=index,
+                state=0x80,
+            )
+
+    inside(claimed.netns, steal)
+
+    def ask() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.bind((other.address, 0))
+            datagrams.settimeout(internet.QUIET_S)
+            datagrams.sendto(b"echo", (ONE, UDP_PORT))
+            datagrams.recv(4)
+
+    with pytest.raises(TimeoutError):
+        inside(claimed.netns, ask)
+    assert reaches(other.netns, ONE, 80)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(struct.pack("!H", 0x86DD) + b"\x60" + bytes(60), id="ipv6"),
+        pytest.param(struct.pack("!HHH", 0x8100, 5, 0x0800) + bytes(60), id="vlan"),
+        pytest.param(struct.pack("!H", 0x0806) + bytes(46), id="arp"),
+        pytest.param(struct.pack("!H", 0x88CC) + bytes(46), id="lldp"),
+    ],
+)
+def test_frames_of_other_protocols_end_at_the_router(node: Node, frame: bytes) -> None:
+    claimed = node.claim("a", EVERYTHING)
+    router = bytes.fromhex(ROUTER_MAC.replace(":", ""))
+
+    def attack() -> None:
+        for target in (router, b"\xff" * 6, bytes.fromhex("333300000001")):
+            send_frame(claimed.netns, target + bytes.fromhex("02d5aaaaaaaa") + frame)
+
+    only_the_last_leaves(node, claimed, attack)
+
+
+def test_ipv6_that_root_switches_on_leads_nowhere(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    def attack() -> None:
+        for name in ("all", "eth0"):
+            links.change_setting(f"ipv6/conf/{name}/disable_ipv6", "0")
+        with IPRoute() as netlink:
+            index = netlink.link_lookup(ifname="eth0")[0]
+            netlink.addr("add", index=index, address="fd00::2", prefixlen=64, flags=_NO_DAD)
+            netlink.route("add", dst="default", oif=index, family=10)
+            netlink.neigh("replace", dst="fd00::1", lladdr=ROUTER_MAC, ifindex=index, state=0x80)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as datagrams:
+            datagrams.sendto(b"out", ("fd00::1", 5000))
+
+    only_the_last_leaves(node, claimed, lambda: inside(claimed.netns, attack))
+
+
+@pytest.mark.parametrize("target", ["224.0.0.1", "239.1.2.3", "255.255.255.255"])
+def test_many_at_once_are_not_addressed(node: Node, target: str) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    def attack() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            datagrams.sendto(b"all", (target, UDP_PORT))
+
+    only_the_last_leaves(node, claimed, lambda: inside(claimed.netns, attack))
+
+
+def test_icmp_and_other_protocols_are_dropped(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    def attack() -> None:
+        for protocol in (socket.IPPROTO_ICMP, socket.IPPROTO_GRE, socket.IPPROTO_SCTP, 4):
+            with socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol) as raw:
+                raw.sendto(b"\x08\x00\xf7\xff" + bytes(4), (ONE, 0))
+
+    only_the_last_leaves(node, claimed, lambda: inside(claimed.netns, attack))
+    assert node.network.counts("a").refused_packets >= 4
+
+
+@pytest.mark.parametrize("fragment", [0x2000, 0x0001, 0x2001])
+def test_fragments_are_dropped(node: Node, fragment: int) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    def attack() -> None:
+        packet = udp_packet(claimed.address, ONE, fragment=fragment)
+        send_raw(claimed.netns, packet, ONE)
+
+    only_the_last_leaves(node, claimed, attack)
+
+
+def test_a_packet_between_two_allowed_ones_is_judged_by_itself(node: Node) -> None:
+    claimed = node.claim("a", NetworkRule(cidr=f"{ONE}/32", ports=(UDP_PORT,), protocol="udp"))
+
+    assert echoes(claimed.netns, ONE, UDP_PORT, internet.WAIT_S)
+    assert not echoes(claimed.netns, OTHER, UDP_PORT)
+    assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_the_world_sees_the_node_only(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+
+    with connect(claimed.netns, ONE, 80) as connection:
+        connection.sendall(b"echo")
+        connection.recv(4)
+
+    assert node.internet.peers == [NODE]
+
+
+def test_the_node_hands_on_for_nobody_else(node: Node) -> None:
+    """Switching forwarding on for our own packets opens no way for neighbours of the node."""
+    neighbour = node.internet.node.with_name("world")
+    other = node.home / "other"
+    namespaces.in_new_network(other, lambda: _behind(node.internet.node))
+    try:
+        inside(node.internet.node, _join_behind)
+
+        def route() -> None:
+            with IPRoute() as netlink:
+                netlink.route("add", dst="10.99.0.0/24", gateway=NODE)
+
+        inside(neighbour, route)
+        assert not inside(neighbour, lambda: _answers("10.99.0.2"))
+    finally:
+        namespaces.forget(other)
+
+
+def _behind(node: Path) -> None:
+    with IPRoute() as netlink, node.open() as node_file:
+        peer = {"ifname": "behind", "net_ns_fd": node_file.fileno()}
+        netlink.link("add", ifname="eth0", kind="veth", peer=peer)
+        index = netlink.link_lookup(ifname="eth0")[0]
+        netlink.addr("add", index=index, address="10.99.0.2", prefixlen=24)
+        netlink.link("set", index=index, state="up")
+        netlink.route("add", dst="default", gateway="10.99.0.1")
+
+
+def _join_behind() -> None:
+    with IPRoute() as netlink:
+        index = netlink.link_lookup(ifname="behind")[0]
+        netlink.addr("add", index=index, address="10.99.0.1", prefixlen=24)
+        netlink.link("set", index=index, state="up")
+
+
+def _answers(address: str) -> bool:
+    """Whether a host is there at all; a refusal of the connection is an answer."""
+    try:
+        socket.create_connection((address, 80), timeout=0.5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
