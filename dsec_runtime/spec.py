@@ -170,11 +170,17 @@ class ExecEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A command of a sandbox; `end` is None while it runs."""
+    """A command that is known in a sandbox.
+
+    `argv` and `started_s` are None for one that was started before the edge was; `background` says
+    that it has ended and that something it started goes on.
+    """
 
     id: str
-    spec: ExecSpec
-    started_s: float
+    argv: tuple[str, ...] | None = None
+    started_s: float | None = None
+    running: bool = True
+    background: bool = False
     end: ExecEnd | None = None
 
 

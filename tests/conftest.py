@@ -38,6 +38,12 @@ def _lacks(reason: str) -> None:
     pytest.fail(reason, pytrace=False) if _IN_CI else pytest.skip(reason)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The loop of tests that are coroutines: the edge's own."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail the run when it leaves a mount below its temporary folders.

@@ -1,0 +1,56 @@
+"""How an edge is set up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from dsec_runtime.errors import InvalidRequestError
+from dsec_runtime.spec import MIB, Lifetime
+
+
+class Tcp(msgspec.Struct, frozen=True, kw_only=True):
+    """An address to listen on beside the Unix socket: always with TLS and tokens."""
+
+    host: str
+    port: int
+    certificate: Path
+    key: Path
+    tokens: Path
+
+
+class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings; below `home` are `edge/` (journal, logs) and `run/edge.sock`."""
+
+    home: Path
+    tcp: Tcp | None = None
+    stores: tuple[str, ...] = ()
+    lifetime: Lifetime = Lifetime()  # for what a specification leaves open
+    max_sandboxes: int = 4000
+    creations: int = max(2, 2 * (os.cpu_count() or 1))  # at a time
+    waiting: int = 2048  # creations that may wait for their turn
+    reserve_bytes: int = 256 * MIB  # memory that is not given away
+    max_pressure: float = 40.0  # per cent of 10 s in which all waited for memory
+    sweep_s: float = 1.0
+    keep_ended_s: float = 24 * 3600.0  # how long an ended sandbox is remembered
+    drain_s: float = 20.0
+
+    @property
+    def state(self) -> Path:
+        """The folder of the journal and the logs."""
+        return self.home / "edge"
+
+    @property
+    def run(self) -> Path:
+        """The folder of the socket."""
+        return self.home / "run"
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, an IPv6 address in brackets. Raises InvalidRequestError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidRequestError(f"{text!r} is no HOST:PORT", hint="as in 0.0.0.0:7443")
+    return host.removeprefix("[").removesuffix("]"), int(port)

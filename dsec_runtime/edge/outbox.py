@@ -1,0 +1,86 @@
+"""What a command writes, gathered into frames while the client is slow, with a bound.
+
+Small answers become one piece: the first is held back for a moment, because most commands end
+within it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dsec_runtime import wire
+from dsec_runtime.errors import SandboxError
+from dsec_runtime.spec import ExecEnd, Problem
+
+if TYPE_CHECKING:
+    from dsec_runtime.channel import Process
+
+_LINGER_S: Final = 0.004
+_BOUND_BYTES: Final = 1 << 20
+_KINDS: Final = {"stdout": wire.Kind.STDOUT, "stderr": wire.Kind.STDERR}
+
+
+class Outbox:
+    """Reads `process` to its end; `judge` has the last word on how it ended."""
+
+    def __init__(self, process: Process, judge: Callable[[Process], Awaitable[ExecEnd]]) -> None:
+        self._process = process
+        self._judge = judge
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._over = False
+        self._lingering = False
+
+    async def pieces(self) -> AsyncGenerator[tuple[bytes, bool]]:
+        """Whole frames, one or more at a time, and whether they are the last.
+
+        When it is left early the command goes on.
+        """
+        gathering = asyncio.create_task(self._gather())
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                over, frames = self._over, self._frames
+                self._frames, self._size = [], 0
+                self._room.set()
+                if frames or over:
+                    yield (frames[0] if len(frames) == 1 else b"".join(frames)), over
+                if over:
+                    return
+        finally:
+            gathering.cancel()
+
+    async def _gather(self) -> None:
+        try:
+            async for stream, offset, data in self._process:
+                await self._put(wire.frame(_KINDS[stream], data, offset))
+            end = await self._judge(self._process)
+            self._frames.append(wire.frame(wire.Kind.END, msgspec.json.encode(end)))
+        except SandboxError as error:
+            problem = Problem(
+                code=error.code, message=error.message, hint=error.hint, detail=error.detail
+            )
+            self._frames.append(wire.frame(wire.Kind.PROBLEM, msgspec.json.encode(problem)))
+        self._over = True
+        self._ready.set()
+
+    async def _put(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._size += len(frame)
+        if self._lingering:
+            self._ready.set()
+        else:
+            self._lingering = True
+            asyncio.get_running_loop().call_later(_LINGER_S, self._ready.set)
+        if self._size >= _BOUND_BYTES:
+            self._ready.set()
+            self._room.clear()
+            await self._room.wait()

@@ -1,0 +1,23 @@
+"""Events as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from dsec_runtime.messages import Event
+from dsec_runtime.sdk.transport import Params, Transport
+
+_decode: Final = msgspec.json.Decoder(Event).decode
+
+
+async def follow(transport: Transport, path: str, params: Params) -> AsyncIterator[Event]:
+    """The events that the edge sends, until it has no more. Raises SandboxError."""
+    rest = b""
+    async with transport.stream("GET", path, params=params) as response:
+        async for data in response.aiter_raw():
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield _decode(line)

@@ -1,0 +1,198 @@
+"""Requests to the edge: errors become exceptions, lost replies are asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import httpx
+import msgspec
+import websockets
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+
+from dsec_runtime import wire
+from dsec_runtime.errors import (
+    EdgeUnreachableError,
+    InfrastructureError,
+    RequestTimeoutError,
+    SandboxError,
+    from_code,
+)
+from dsec_runtime.messages import JSON, KEY_HEADER, OWNER_HEADER
+from dsec_runtime.sdk.address import Address
+from dsec_runtime.spec import Problem
+
+T = TypeVar("T")
+Params = Mapping[str, str | int | float | bool | list[str] | None]
+
+_SAFE: Final = frozenset({"GET", "PUT", "DELETE", "PATCH"})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_encode = msgspec.json.encode
+
+
+class Transport:
+    """Connections to one edge. `patience_s` is how long one that is away is waited for."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        token: str | None = None,
+        owner: str | None = None,
+        patience_s: float = 10.0,
+        verify: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = address
+        self.patience_s = patience_s
+        self._tls = None if address.socket else verify or ssl.create_default_context()
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if owner:
+            self._headers[OWNER_HEADER] = owner
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(
+                uds=address.socket,
+                verify=self._tls or False,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            ),
+            base_url=address.base,
+            headers=self._headers,
+            timeout=httpx.Timeout(None, connect=5.0),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        body: object = None,
+        *,
+        params: Params | None = None,
+        key: str | None = None,
+        again: bool = False,
+        timeout: float | None = None,
+    ) -> T:
+        """Ask, and decode the answer. Raises SandboxError.
+
+        When the reply is lost it is asked again, if the method, a key or `again` makes that safe.
+        """
+        headers = {"Content-Type": JSON} if body is not None else {}
+        if key is not None:
+            headers[KEY_HEADER] = key
+        content = None if body is None else _encode(body)
+        safe = again or method in _SAFE or key is not None
+
+        async def ask() -> T:
+            response = await self._http.request(
+                method, path, content=content, params=_given(params), headers=headers
+            )
+            raise_for(response.status_code, response.content)
+            if answer is type(None):
+                return None
+            return msgspec.json.decode(response.content, type=answer)
+
+        try:
+            async with asyncio.timeout(timeout):
+                return await (self.again(ask) if safe else self._once(ask))
+        except TimeoutError as error:
+            raise RequestTimeoutError(f"no answer within {timeout:g} s") from error
+
+    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Do `ask`, and do it again while the edge is away. Raises EdgeUnreachableError."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self.patience_s
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._once(ask)
+            except EdgeUnreachableError:
+                if loop.time() + pause > give_up:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await ask()
+        except (httpx.TransportError, OSError) as error:
+            raise self.unreachable(error) from error
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: AsyncIterator[bytes] | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[httpx.Response]:
+        """An answer to be read piece by piece. Raises SandboxError, EdgeUnreachableError."""
+        try:
+            async with self._http.stream(
+                method, path, params=_given(params), content=content, headers=dict(headers or {})
+            ) as response:
+                if response.status_code >= 400:
+                    raise_for(response.status_code, await response.aread())
+                yield response
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+
+    async def open_socket(self, path: str, *, params: Params | None = None) -> ClientConnection:
+        """A WebSocket. Raises EdgeUnreachableError."""
+        query = str(httpx.QueryParams(_given(params)))
+        uri = self.address.base.replace("http", "ws", 1) + path + (f"?{query}" if query else "")
+        options: dict[str, Any] = {
+            "additional_headers": self._headers,
+            "compression": None,
+            "max_size": wire.MAX_PAYLOAD_BYTES + (1 << 20),
+            "max_queue": 8,
+            "ping_interval": 20,
+            "ping_timeout": 20,
+            "user_agent_header": None,
+        }
+        try:
+            if self.address.socket:
+                return await unix_connect(self.address.socket, uri, **options)
+            return await connect(uri, ssl=self._tls, **options)
+        except (OSError, websockets.WebSocketException) as error:
+            raise self.unreachable(error) from error
+
+    def unreachable(self, error: Exception) -> EdgeUnreachableError:
+        """The error for an edge that does not answer."""
+        said = str(error) or type(error).__name__
+        return EdgeUnreachableError(
+            f"no edge answers at {self.address}: {said}",
+            hint="`dsec edge` starts one; DSEC_EDGE names another",
+        )
+
+
+def raise_for(status: int, body: bytes) -> None:
+    """Raise the error that an answer tells, if it does."""
+    if status < 400:
+        return
+    try:
+        raise problem(msgspec.json.decode(body, type=Problem))
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"the edge answered {status}") from error
+
+
+def problem(told: Problem) -> SandboxError:
+    """The error behind a problem."""
+    return from_code(told.code, told.message, told.hint, told.detail)
+
+
+def _given(params: Params | None) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {}
+    for name, value in (params or {}).items():
+        if isinstance(value, bool):
+            found[name] = "true" if value else "false"
+        elif value is not None:
+            found[name] = value if isinstance(value, list) else str(value)
+    return found
