@@ -1,9 +1,9 @@
 """What a sandbox sees of the machine: its own limits, in the files where programs look for them.
 
-    FOLDER/<cpus>/cpuinfo    /proc/cpuinfo of these processors
-    FOLDER/<cpus>/stat       /proc/stat of them, as it was when it was made
-    FOLDER/<cpus>/sys/       all of /sys: the processors, and nothing of the node's devices
-    <sandbox>/meminfo        /proc/meminfo; told anew whenever the sandbox's use is looked at
+    FOLDER/<boot>/<cpus>/cpuinfo    /proc/cpuinfo of these processors
+    FOLDER/<boot>/<cpus>/stat       /proc/stat of them, as it was when it was made
+    FOLDER/<boot>/<cpus>/sys/       all of /sys: the processors, nothing of the node's devices
+    <sandbox>/meminfo               /proc/meminfo; told anew whenever its use is looked at
 
 With lxcfs these files move by themselves; then it is asked instead (`LXCFS`). Sources: proc(5),
 sysfs-devices-system-cpu in the kernel's ABI documents.
@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.linux import mount
+from dsec_layers.linux import mount, procinfo
 
 LXCFS: Final = Path("/var/lib/lxcfs/proc")
 _CPU: Final = re.compile(r"^cpu(\d+) ")
@@ -40,9 +40,11 @@ class Views:
     """Makes them; `folder` is for those that sandboxes share. Safe for many threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        shutil.rmtree(folder, ignore_errors=True)  # of another boot, or another version
-        folder.mkdir(parents=True)
+        self._folder = folder / procinfo.boot_id()  # what runs goes on to look at them
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for other in folder.iterdir():
+            if other != self._folder:
+                shutil.rmtree(other)
         self._lxcfs = mount.mounted_at(LXCFS.parent) is not None
         self._made: dict[tuple[int, ...], Path] = {}
 

@@ -70,7 +70,7 @@ class Environments:
         holder = holding.holder_of(pinned)
         found = self._claim(sandbox, holder)
         with found.lock:
-            if found.held is None:
+            if found.held is None or not _stand(found.held):
                 found.held = holding.hold(self._bench, pinned, holder)
                 self._write(found.held)
             return found.held
@@ -90,6 +90,11 @@ class Environments:
                 self._set(holder).users.discard(sandbox.id)
             sandbox.layers.unlink()
         self._trim(self._warm)
+
+    def users(self) -> int:
+        """How many sandboxes have layers."""
+        with self._lock:
+            return sum(len(it.users) for it in self._sets.values())
 
     def close(self) -> None:
         """Release what nobody uses."""
@@ -155,6 +160,15 @@ class Environments:
                 path.unlink()
         for holder in holders - self._sets.keys():
             holding.release(self._bench, holder)
+
+
+def _stand(held: HeldLayers) -> bool:
+    """Whether the layers are still mounted: somebody may have stopped the daemon by force."""
+    above = held.folders[0].parent.stat().st_dev
+    try:
+        return all(folder.stat().st_dev != above for folder in held.folders)
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> HeldLayers | None:

@@ -1,0 +1,148 @@
+"""The life of a container: made, used, found again, and gone without a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dsec_layers.errors import NotFoundError
+from dsec_runtime.errors import InvalidRequestError, StateConflictError, UnsupportedError
+from dsec_runtime.spec import CpuClass, Environment, Limits, SandboxSpec
+from dsec_runtime.tiers.container.driver import ContainerTier
+from tests.support.sandboxes import BASE, Box, Sandboxes, alive, open_node
+
+pytestmark = [
+    pytest.mark.root, pytest.mark.fuse, pytest.mark.erofs, pytest.mark.overlay, pytest.mark.oci,
+]  # fmt: skip
+
+
+def test_a_command_runs_as_root_of_its_own_world(box: Box) -> None:
+    assert box.ok("id -u; hostname; cat /etc/passwd | head -1").split() == [
+        "0", "sandbox", "root:x:0:0:root:/root:/bin/sh",
+    ]  # fmt: skip
+
+
+def test_it_is_nobody_on_the_node(box: Box) -> None:
+    box.ok("touch /made")
+    assert (box.folder / "root/made").stat().st_uid == int(box.running.own["first_id"])
+    assert (box.folder / "disk/upper/made").stat().st_uid == 0
+
+
+def test_owners_modes_and_setuid_are_those_of_the_environment(box: Box) -> None:
+    ran = box.run("sh", "-c", "id -u; touch /tmp/x; stat -c %u /tmp/x /root", user="user")
+    assert ran.stdout.split() == ["1000", "1000", "0"]
+    assert box.run("sh", "-c", "ls /root", user="user").status != 0
+
+
+def test_what_one_writes_the_other_does_not_see(boxes: Sandboxes) -> None:
+    first, second = boxes.create(), boxes.create()
+    first.ok("echo mine > /etc/passwd; rm -r /root")
+    assert "root:x" in second.ok("cat /etc/passwd; ls -d /root")
+    assert first.running.own["first_id"] != second.running.own["first_id"]
+
+
+def test_layers_are_mounted_once(boxes: Sandboxes) -> None:
+    first, second = boxes.create(), boxes.create()
+    assert first.running.digests == second.running.digests
+    mounted = list((boxes.home / "run/layers").glob("*/bin"))
+    assert len(mounted) == 1
+
+
+def test_the_limits_are_seen_inside(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    assert box.ok("nproc").strip() == "1"
+    assert box.ok("grep -c ^processor /proc/cpuinfo").strip() == "1"
+    assert box.ok("cat /sys/devices/system/cpu/online").strip() == "0"
+    assert box.ok("grep MemTotal /proc/meminfo").split()[1] == str(96 * 1024)
+    blocks = int(box.ok("df -k / | tail -1 | tr -s ' ' | cut -d' ' -f2"))
+    assert 48 * 1024 < blocks <= 64 * 1024
+
+
+def test_free_memory_follows_the_use(box: Box) -> None:
+    def free() -> int:
+        box.tier.usage(box.running)
+        return int(box.ok("grep MemFree /proc/meminfo").split()[1])
+
+    before = free()
+    box.ok("head -c 32000000 /dev/zero > /dev/shm/x")
+    assert before - free() > 20_000
+
+
+def test_best_effort_is_idle(boxes: Sandboxes) -> None:
+    box = boxes.create(boxes.spec(cpu_class=CpuClass.BE))
+    assert box.ok("echo here") == "here\n"
+
+
+def test_environment_user_and_folder_are_told(boxes: Sandboxes) -> None:
+    box = boxes.create(boxes.spec(env={"A": "b"}, workdir="/tmp", user="user"))
+    assert (box.running.env, box.running.workdir, box.running.user) == ({"A": "b"}, "/tmp", "user")
+
+
+def test_the_same_id_twice_is_a_conflict(boxes: Sandboxes, box: Box) -> None:
+    with pytest.raises(StateConflictError):
+        boxes.tier.create(box.id, boxes.spec())
+    assert box.ok("echo here") == "here\n"
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".ids", "x" * 65])
+def test_an_id_is_a_name(boxes: Sandboxes, name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        boxes.tier.create(name, boxes.spec())
+
+
+def test_what_cannot_be_made_leaves_nothing(boxes: Sandboxes) -> None:
+    name = boxes.new_id()
+    with pytest.raises(NotFoundError):
+        boxes.tier.create(name, SandboxSpec(environment=Environment(reference="base/none:1")))
+    with pytest.raises(InvalidRequestError):
+        boxes.tier.create(name, SandboxSpec(environment=Environment()))
+    assert boxes.left(name) == []
+
+
+def test_what_the_node_lacks_is_refused_by_name(boxes: Sandboxes) -> None:
+    if any(Path("/sys/fs/cgroup/blkio").glob("*weight")):
+        pytest.skip("this node weighs I/O")
+    name = boxes.new_id()
+    with pytest.raises(UnsupportedError, match="weigh I/O"):
+        boxes.tier.create(name, boxes.spec(Limits(io_weight=10)))
+    assert boxes.left(name) == []
+
+
+def test_destroying_leaves_nothing_and_may_be_repeated(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    box.ok("sleep 1000 & echo")
+    pid = box.running.pid
+    for _ in range(2):
+        boxes.tier.destroy(box.id)
+        assert boxes.left(box.id) == []
+    assert not alive(pid)
+    assert not boxes.tier.reattach(box.running)
+
+
+def test_another_process_finds_it_again(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    box.ok("echo kept > /file")
+    running = msgspec.json.decode(msgspec.json.encode(box.running), type=type(box.running))
+    node = open_node(boxes.home)
+    try:
+        successor = ContainerTier(node)
+        assert successor.reattach(running)
+        assert box.id in successor.leftovers(frozenset())
+        assert box.id not in successor.leftovers(frozenset([box.id]))
+        assert Box(successor, running).ok("cat /file") == "kept\n"
+        successor.destroy(box.id)
+        assert box.id not in successor.leftovers(frozenset())
+    finally:
+        node.close()
+
+
+def test_several_layers(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    box.ok("mkdir /work; echo w > /work/file; rm /etc/group")
+    boxes.tier.snapshot(box.running, "workspace/made:1")
+    spec = SandboxSpec(environment=Environment(layers=(BASE, "workspace/made:1")))
+    stacked = boxes.create(spec)
+    assert stacked.ok("cat /work/file; ls /etc") == "w\npasswd\n"
+    assert len(stacked.running.digests) == 2
