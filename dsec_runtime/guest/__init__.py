@@ -1,1 +1,1 @@
-"""The agent that is the first process of a sandbox, and its binary."""
+"""The agent in the sandbox: a static C program, how it is built and where it lies."""

@@ -1,0 +1,99 @@
+"""The agent in a PID namespace of this machine, listening on a socket below a temporary folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+from dsec_runtime.channel import Channel
+from dsec_runtime.guest import binary
+
+
+class Agent:
+    """`pid` is that of the agent, as seen from here."""
+
+    def __init__(self, path: Path, child: subprocess.Popen[bytes]) -> None:
+        self.socket = path
+        self._child = child
+        self.pid = _first_child(child.pid)
+
+    def processes(self) -> list[int]:
+        """All processes of its namespace but itself, as seen from here."""
+        namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
+        return [pid for pid in _pids() if pid != self.pid and _namespace(pid) == namespace]
+
+    def kill(self) -> None:
+        """Kill the agent, and by that the namespace."""
+        if self._child.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait until it has ended; its status."""
+        return self._child.wait(20)
+
+
+@contextlib.contextmanager
+def running(folder: Path, *options: str, prefix: Sequence[str] = ()) -> Iterator[Agent]:
+    """An agent with these options; `prefix` is a program that executes it within the namespace."""
+    path = folder / "agent.sock"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(16)
+        listener.set_inheritable(True)
+        words = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc"]
+        words += [*prefix, str(binary.path()), *options]
+        script = f'exec "$@" 3<&{listener.fileno()} {listener.fileno()}<&-'
+        if listener.fileno() == 3:
+            script = 'exec "$@"'
+        child = subprocess.Popen(
+            ["bash", "-c", script, "agent", *words], pass_fds=[listener.fileno()]
+        )
+    agent = None
+    try:
+        agent = Agent(path, child)
+        yield agent
+    finally:
+        # unshare's own way to end it is lost when the agent changes its user.
+        if agent is not None:
+            agent.kill()
+        child.kill()
+        child.wait()
+
+
+def _first_child(pid: int) -> int:
+    while not (text := Path(f"/proc/{pid}/task/{pid}/children").read_text()):
+        os.sched_yield()
+    return int(text.split()[0])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
+
+
+def talk(agent: Agent, life: Callable[[Channel], Awaitable[None]]) -> None:
+    """Run a coroutine with a channel to the agent, with an end."""
+
+    async def connected() -> None:
+        channel = await Channel.connect(agent.socket)
+        try:
+            await life(channel)
+        finally:
+            channel.close()
+            # The transport closes with the next turn of the loop.
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(connected(), 60))
