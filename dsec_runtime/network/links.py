@@ -193,6 +193,12 @@ def has_link(name: str) -> bool:
     return Path(f"/proc/sys/net/ipv4/conf/{name}").exists()
 
 
+def named(prefix: str) -> list[str]:
+    """The interfaces of the calling thread's namespace whose names begin so."""
+    names = (it.name for it in (_SETTINGS / "ipv4/conf").iterdir())
+    return sorted(name for name in names if name.startswith(prefix))
+
+
 def forwarding(name: str) -> str:
     """What is set: "1" where what comes in by this interface may be handed on."""
     return setting(f"ipv4/conf/{name}/forwarding")
@@ -205,8 +211,7 @@ def set_forwarding(name: str, value: str) -> None:
 
 def sandbox_slots() -> set[int]:
     """Inside the router: the numbers of the sandboxes that have a link."""
-    names = [it.name for it in (_SETTINGS / "ipv4/conf").iterdir()]
-    return {int(name[1:]) for name in names if name[0] == "s" and name[1:].isdigit()}
+    return {int(name[1:]) for name in named("s") if name[1:].isdigit()}
 
 
 def _free_pair(netlink: IPRoute, addresses: Range, first: int) -> tuple[Address, Address]:

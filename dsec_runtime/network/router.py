@@ -25,6 +25,7 @@ from dsec_runtime.network import links, ruleset
 from dsec_runtime.network.addresses import Network4, Range
 
 _ROUTER: Final = "router"
+_LINK: Final = "dsec"
 
 
 class Router:
@@ -39,7 +40,8 @@ class Router:
         self.folder, self.addresses = folder, addresses
         self.path = folder / _ROUTER
         tag = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:6]
-        self.link, self.table = f"dsec{tag}", f"dsec_{tag}"
+        self.link = f"{_LINK}{tag}"
+        self.table = _table(self.link)
         with contextlib.ExitStack() as stack:
             self.node = stack.enter_context(Inside(node, "dsec-node"))
             self._node_filter = stack.enter_context(self.node.run(Nftables))
@@ -91,15 +93,24 @@ class Router:
         self._node_filter.run(ruleset.node(self.table, self.link, own + 1))
         self.inside.run(lambda: links.join_router(own + 1, own))
         self.node.run(lambda: links.wait_until_up(self.link))
+        self._forward()
+
+    def _forward(self) -> None:
+        """Let the node forward what comes in by its uplinks; what we switch on is for us only."""
+        if self.node.run(lambda: links.setting("ipv4/ip_forward")) == "1":
+            # Somebody wants the node to forward for others, too: what we switched on is now his.
+            self._node_filter.run(f"flush set inet {self.table} forwarded")
+            return
+        shared = set().union(*map(self._forwarded, self._other_tables()))
         for name in self.node.run(links.uplinks):
-            if self.node.run(lambda: links.forwarding(name)) != "0":  # noqa: B023 # run at once
-                continue
-            # First the rule, so that the node never forwards for others.
-            self._node_filter.run(f'add element inet {self.table} forwarded {{ "{name}" }}')
-            self.node.run(lambda: links.set_forwarding(name, "1"))  # noqa: B023 # run at once
+            if self.node.run(lambda: links.forwarding(name)) == "0" or name in shared:  # noqa: B023 # run at once
+                # First the rule, so that the node never forwards for others.
+                self._node_filter.run(f'add element inet {self.table} forwarded {{ "{name}" }}')
+                self.node.run(lambda: links.set_forwarding(name, "1"))  # noqa: B023 # run at once
 
     def _clear(self) -> None:
-        for name in self._forwarded():
+        shared = set().union(*map(self._forwarded, self._other_tables()))
+        for name in self._forwarded(self.table) - shared:
             with contextlib.suppress(OSError):  # the interface is gone
                 self.node.run(lambda: links.set_forwarding(name, "0"))  # noqa: B023 # run at once
         self.node.run(lambda: links.remove_link(self.link))
@@ -108,14 +119,22 @@ class Router:
             if path.is_file():
                 namespaces.forget(path)
 
-    def _forwarded(self) -> list[str]:
-        """The interfaces that forward because we made them; the kernel keeps the list."""
+    def _other_tables(self) -> list[str]:
+        """The tables of other homes on this node."""
+        names = self.node.run(lambda: links.named(_LINK))
+        return [_table(name) for name in names if name != self.link]
+
+    def _forwarded(self, table: str) -> set[str]:
+        """The interfaces that forward because a home made them; the kernel keeps the list."""
         try:
-            found = self._node_filter.query(f"list set inet {self.table} forwarded")
+            found = self._node_filter.query(f"list set inet {table} forwarded")
         except NftError:  # there is no table
-            return []
-        described = msgspec.convert(found[0], dict[str, _NameSet])
-        return list(described["set"].elem)
+            return set()
+        return set(msgspec.convert(found[0], dict[str, _NameSet])["set"].elem)
+
+
+def _table(link: str) -> str:
+    return f"dsec_{link.removeprefix(_LINK)}"
 
 
 class _NameSet(msgspec.Struct):

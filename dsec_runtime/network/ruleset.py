@@ -147,7 +147,8 @@ def node(table: str, link: str, router_address: Address) -> str:
 
     The router reaches no address of the node, not even one that the node would hand on to a
     container (DNAT comes after), and nobody begins a connection to it. `forwarded` names the
-    interfaces that forward only because we switched it on: they forward for us and nobody else.
+    interfaces that forward only because we switched it on: they forward for the routers of this
+    node and nobody else.
     """
     return f"""
 add table inet {table}
@@ -165,7 +166,7 @@ add rule inet {table} prerouting iifname "{link}" ip saddr != {router_address} d
 add rule inet {table} prerouting iifname "{link}" fib daddr type != unicast drop
 add rule inet {table} input iifname "{link}" drop
 add rule inet {table} forward oifname "{link}" ct direction original drop
-add rule inet {table} forward iifname @forwarded oifname != "{link}" drop
+add rule inet {table} forward iifname @forwarded oifname != "dsec*" drop
 add rule inet {table} postrouting iifname "{link}" masquerade
 """
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from dsec_runtime.errors import InvalidRequestError, UnknownSandboxError
+from dsec_runtime.linux.nftables import Nftables
+from dsec_runtime.network import links
 from dsec_runtime.network.network import Network
 from dsec_runtime.spec import NetworkRule
 from tests.integration.network.conftest import Node
-from tests.support.internet import ONE, QUIET_S, TWO, connect, exchange, look_up, reaches
+from tests.support.internet import ONE, QUIET_S, TWO, connect, exchange, inside, look_up, reaches
 
 pytestmark = pytest.mark.root
 
@@ -151,3 +153,32 @@ def test_a_claim_again_is_the_same_network(node: Node) -> None:
 
     assert node.claim("a") == first
     assert not reaches(first.netns, ONE, 80)
+
+
+def test_two_homes_share_a_node(node: Node) -> None:
+    first = node.claim("a", WORLD)
+    home = node.home.with_name("second")
+    other = Network(home, node.settings)
+    try:
+        second = other.claim("a", [WORLD])
+        assert reaches(first.netns, ONE, 80)
+        assert reaches(second.netns, ONE, 80)
+        node.network.release("a")
+        assert reaches(second.netns, ONE, 80)
+    finally:
+        other.remove()
+
+    third = node.claim("b", WORLD)
+    assert reaches(third.netns, ONE, 80)
+
+
+def test_nothing_is_left_on_the_node(node: Node) -> None:
+    node.claim("a", WORLD)
+
+    node.network.remove()
+
+    assert inside(node.internet.node, lambda: links.forwarding("eth0")) == "0"
+    assert inside(node.internet.node, lambda: links.named("")) == ["all", "default", "eth0", "lo"]
+    with inside(node.internet.node, Nftables) as table:
+        assert table.query("list tables") == []
+    assert [it.name for it in (node.home / "run/netns").iterdir()] == ["claims"]

@@ -12,6 +12,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.network import Claimed
 from dsec_runtime.spec import NetworkRule
@@ -34,7 +35,7 @@ from tests.support.internet import (
     reaches,
     send_frame,
     send_raw,
-    udp_packet,
+    udp_packets,
 )
 
 pytestmark = pytest.mark.root
@@ -98,6 +99,18 @@ def test_no_rule_opens_the_node(node: Node, address: str, port: int) -> None:
     assert not answers(claimed.netns, address, port)
 
 
+def test_a_port_that_the_node_publishes_for_others_is_not_reached(node: Node) -> None:
+    claimed = node.claim("a", EVERYTHING)
+    with inside(node.internet.node, Nftables) as table:
+        table.run(
+            "add table ip published; add chain ip published before "
+            "{ type nat hook prerouting priority -100; }; "
+            f"add rule ip published before tcp dport 7777 dnat to {ONE}:80"
+        )
+
+    assert not answers(claimed.netns, NODE, 7777)
+
+
 def test_the_ends_of_the_links_are_closed(node: Node) -> None:
     claimed = node.claim("a", EVERYTHING)
     own = inside(node.internet.node, lambda: links.node_address(node_link(node)))
@@ -130,7 +143,8 @@ def test_a_source_of_others_is_dropped(node: Node) -> None:
 
     def attack() -> None:
         for source in (other.address, "203.0.113.77", NODE, "127.0.0.1", "10.231.0.1"):
-            send_raw(claimed.netns, udp_packet(source, ONE), ONE)
+            for packet in udp_packets(source, ONE):
+                send_raw(claimed.netns, packet, ONE)
 
     only_the_last_leaves(node, claimed, attack)
     assert node.network.counts("a").refused_packets >= 5
@@ -230,13 +244,13 @@ def test_icmp_and_other_protocols_are_dropped(node: Node) -> None:
     assert node.network.counts("a").refused_packets >= 4
 
 
-@pytest.mark.parametrize("fragment", [0x2000, 0x0001, 0x2001])
-def test_fragments_are_dropped(node: Node, fragment: int) -> None:
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_fragments_are_dropped(node: Node, pieces: int) -> None:
     claimed = node.claim("a", EVERYTHING)
 
     def attack() -> None:
-        packet = udp_packet(claimed.address, ONE, fragment=fragment)
-        send_raw(claimed.netns, packet, ONE)
+        for packet in udp_packets(claimed.address, ONE, pieces=pieces):
+            send_raw(claimed.netns, packet, ONE)
 
     only_the_last_leaves(node, claimed, attack)
 
@@ -261,20 +275,34 @@ def test_the_world_sees_the_node_only(node: Node) -> None:
 
 def test_the_node_hands_on_for_nobody_else(node: Node) -> None:
     """Switching forwarding on for our own packets opens no way for neighbours of the node."""
-    neighbour = node.internet.node.with_name("world")
-    other = node.home / "other"
-    namespaces.in_new_network(other, lambda: _behind(node.internet.node))
+    world, behind = node.internet.node.with_name("world"), node.home / "behind"
+    namespaces.in_new_network(behind, lambda: _behind(node.internet.node))
     try:
         inside(node.internet.node, _join_behind)
-
-        def route() -> None:
-            with IPRoute() as netlink:
-                netlink.route("add", dst="10.99.0.0/24", gateway=NODE)
-
-        inside(neighbour, route)
-        assert not inside(neighbour, lambda: _answers("10.99.0.2"))
+        inside(world, _route_behind)
+        with Tap(behind, "eth0") as tap:
+            inside(world, lambda: send("10.99.0.2", UDP_PORT, b"from a neighbour"))
+            inside(node.internet.node, lambda: send("10.99.0.2", UDP_PORT, LAST))
+            assert not any(b"from a neighbour" in frame for frame in tap.until(LAST))
     finally:
-        namespaces.forget(other)
+        namespaces.forget(behind)
+
+
+def test_a_node_that_forwards_anyway_goes_on_doing_so(node: Node) -> None:
+    world, behind = node.internet.node.with_name("world"), node.home / "behind"
+    inside(node.internet.node, lambda: links.change_setting("ipv4/ip_forward", "1"))
+    node.restart()
+    namespaces.in_new_network(behind, lambda: _behind(node.internet.node))
+    try:
+        inside(node.internet.node, _join_behind)
+        inside(world, _route_behind)
+        with Tap(behind, "eth0") as tap:
+            inside(world, lambda: send("10.99.0.2", UDP_PORT, LAST))
+            tap.until(LAST)
+    finally:
+        namespaces.forget(behind)
+    node.network.remove()
+    assert inside(node.internet.node, lambda: links.forwarding("eth0")) == "1"
 
 
 def _behind(node: Path) -> None:
@@ -284,7 +312,6 @@ def _behind(node: Path) -> None:
         index = netlink.link_lookup(ifname="eth0")[0]
         netlink.addr("add", index=index, address="10.99.0.2", prefixlen=24)
         netlink.link("set", index=index, state="up")
-        netlink.route("add", dst="default", gateway="10.99.0.1")
 
 
 def _join_behind() -> None:
@@ -294,12 +321,6 @@ def _join_behind() -> None:
         netlink.link("set", index=index, state="up")
 
 
-def _answers(address: str) -> bool:
-    """Whether a host is there at all; a refusal of the connection is an answer."""
-    try:
-        socket.create_connection((address, 80), timeout=0.5).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return True
+def _route_behind() -> None:
+    with IPRoute() as netlink:
+        netlink.route("add", dst="10.99.0.0/24", gateway=NODE)
