@@ -167,6 +167,8 @@ class ExecEnd(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0
+    oom_process: str | None = None  # which the kernel killed for want of memory
+    oom_limit_bytes: int | None = None
 
 
 class ExecInfo(msgspec.Struct, frozen=True, kw_only=True):

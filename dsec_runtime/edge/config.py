@@ -9,6 +9,7 @@ import msgspec
 
 from dsec_runtime.errors import InvalidRequestError
 from dsec_runtime.spec import MIB, Lifetime
+from dsec_runtime.tiers.container.settings import ContainerSettings
 
 
 class Tcp(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     tcp: Tcp | None = None
     stores: tuple[str, ...] = ()
+    container: ContainerSettings = ContainerSettings()
     lifetime: Lifetime = Lifetime()  # for what a specification leaves open
     max_sandboxes: int = 4000
     creations: int = max(2, 2 * (os.cpu_count() or 1))  # at a time

@@ -75,15 +75,22 @@ class Execs:
         if running is None:
             return end
         driver = self._life.driving.tier(entry.row.spec.tier)
+        call = self._life.driving.call
         try:
-            kills = (await self._life.driving.call(driver.usage, running)).oom_kills
+            kills = (await call(driver.usage, running)).oom_kills
+            if kills <= entry.oom_kills:
+                return end
+            entry.oom_kills = kills
+            victim = await call(driver.last_oom, running)
         except SandboxError:
             return end
-        if kills <= entry.oom_kills:
-            return end
-        entry.oom_kills = kills
-        self._sandboxes.record(entry, "out-of-memory", None, {"kills": kills})
-        return msgspec.structs.replace(end, cause=EndCause.OUT_OF_MEMORY)
+        process = victim.process if victim else None
+        limit = victim.limit_bytes if victim else entry.row.spec.limits.memory_bytes
+        detail = {"process": process, "limit_bytes": limit}
+        self._sandboxes.record(entry, "out-of-memory", None, detail)
+        return msgspec.structs.replace(
+            end, cause=EndCause.OUT_OF_MEMORY, oom_process=process, oom_limit_bytes=limit
+        )
 
 
 def info(entry: Entry, command: Command) -> ExecInfo:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import Mapping
-from typing import IO
 
-from dsec_layers.errors import BusyError
 from dsec_runtime.edge.admission import Admission
 from dsec_runtime.edge.config import EdgeConfig
 from dsec_runtime.edge.creating import Creating
@@ -28,10 +24,7 @@ from dsec_runtime.tiers.tier import TierDriver
 
 
 class Edge:
-    """One edge over its home; between `start` and `close` it may be used.
-
-    Raises BusyError when another edge has the home.
-    """
+    """One edge over its home, which must be its own; between `start` and `close` it may be used."""
 
     def __init__(
         self,
@@ -41,8 +34,7 @@ class Edge:
         clock: Clock = time.time,
     ) -> None:
         self.config = config
-        self._lock = _only_one(config)
-        (config.state / "events").mkdir(exist_ok=True)
+        (config.state / "events").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.started_s = clock()
         self.metrics = Metrics()
         self.events = Events(config.state / "events")
@@ -80,21 +72,3 @@ class Edge:
         self.driving.close()
         self.events.flush()
         self._journal.close()
-        self._lock.close()
-
-
-def _only_one(config: EdgeConfig) -> IO[bytes]:
-    """The lock of the home, held as long as the file is open."""
-    config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = (config.state / "lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise BusyError(
-            f"another edge has {config.home}", hint="name another home with --home"
-        ) from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n".encode())
-    lock.flush()
-    return lock

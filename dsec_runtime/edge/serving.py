@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import structlog
 import uvicorn
@@ -24,6 +25,7 @@ from dsec_runtime.edge.principal import Principal
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.errors import InvalidRequestError
 
+Build = Callable[[EdgeConfig], AbstractContextManager[Edge]]
 SOCKET = "edge.sock"
 _log = structlog.get_logger("dsec.edge")
 
@@ -36,14 +38,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(config: EdgeConfig, build: Callable[[EdgeConfig], Edge]) -> None:
+def run(config: EdgeConfig, build: Build) -> None:
     """Serve until SIGTERM or SIGINT. Raises BusyError, InvalidRequestError, OSError."""
-    uvloop.run(_serve(config, build))
-
-
-async def _serve(config: EdgeConfig, build: Callable[[EdgeConfig], Edge]) -> None:
     tokens = Tokens(config.tcp.tokens) if config.tcp else None  # first: without any, no start
-    edge = build(config)
+    with build(config) as edge:
+        uvloop.run(_serve(config, edge, tokens))
+
+
+async def _serve(config: EdgeConfig, edge: Edge, tokens: Tokens | None) -> None:
     try:
         await edge.start()
         app = application(edge)

@@ -99,7 +99,7 @@ class Commands:
             on_stdout=on_stdout,
             on_stderr=on_stderr,
         )
-        result = await run.to_end(self.info.spec.limits.memory_bytes)
+        result = await run.to_end()
         return result.check() if check else result
 
     async def start(
@@ -160,11 +160,10 @@ class Commands:
     ) -> Shell:
         """A shell that keeps its directory and variables from one command to the next."""
         process = await self.start([program], env=env, cwd=cwd, user=user, stdin=True)
-        return Shell(process, self.info.spec.limits.memory_bytes)
+        return Shell(process)
 
     def _process(self, info: ExecInfo, position: Position) -> Process:
-        limit = self.info.spec.limits.memory_bytes
-        return Process(self._transport, self._path, info, position, limit)
+        return Process(self._transport, self._path, info, position)
 
 
 def _spec(argv: Sequence[str], *, env: Mapping[str, str] | None, **rest: object) -> ExecSpec:

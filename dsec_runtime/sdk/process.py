@@ -34,14 +34,12 @@ class Process:
         path: str,
         info: ExecInfo,
         position: Position,
-        limit_bytes: int | None,
     ) -> None:
         self.id = info.id
         self.spec = ExecSpec(argv=info.argv or (info.id,))
         self._transport = transport
         self._path = f"{path}/execs/{info.id}"
         self._position = position
-        self._limit_bytes = limit_bytes
         self._socket: ClientConnection | None = None
         self._connecting = asyncio.Lock()
         self._parser = wire.Parser()
@@ -81,12 +79,7 @@ class Process:
             kept[piece.stream] += piece.data
         assert self._position.end is not None
         return finished(
-            self.id,
-            self.spec,
-            self._position.end,
-            bytes(kept["stdout"]),
-            bytes(kept["stderr"]),
-            self._limit_bytes,
+            self.id, self.spec, self._position.end, bytes(kept["stdout"]), bytes(kept["stderr"])
         )
 
     @property

@@ -55,12 +55,9 @@ class ExecResult(msgspec.Struct, frozen=True):
         return self
 
 
-def finished(
-    name: str, spec: ExecSpec, end: ExecEnd, stdout: bytes, stderr: bytes, limit_bytes: int | None
-) -> ExecResult:
-    """The result; `limit_bytes` is the memory limit of the sandbox."""
-    error = _error(spec, end, stderr, limit_bytes)
-    return ExecResult(name, end, stdout, stderr, error)
+def finished(name: str, spec: ExecSpec, end: ExecEnd, stdout: bytes, stderr: bytes) -> ExecResult:
+    """The result of a command that has run."""
+    return ExecResult(name, end, stdout, stderr, _error(spec, end, stderr))
 
 
 def not_started(name: str, error: CommandFailedError) -> ExecResult:
@@ -70,9 +67,7 @@ def not_started(name: str, error: CommandFailedError) -> ExecResult:
     return ExecResult(name, end, b"", error.message.encode() + b"\n", error)
 
 
-def _error(
-    spec: ExecSpec, end: ExecEnd, stderr: bytes, limit_bytes: int | None
-) -> AgentError | LostError | None:
+def _error(spec: ExecSpec, end: ExecEnd, stderr: bytes) -> AgentError | LostError | None:
     program = spec.argv[0]
     match end.cause:
         case EndCause.TIMEOUT:
@@ -86,9 +81,10 @@ def _error(
                 detail={"limit_bytes": spec.output_limit_bytes},
             )
         case EndCause.OUT_OF_MEMORY:
+            victim, limit = end.oom_process or program, end.oom_limit_bytes
             return OutOfMemoryError(
-                f"{program} ran out of memory: the sandbox has {limit_bytes} bytes",
-                detail={"process": program, "limit_bytes": limit_bytes},
+                f"{victim} was killed for want of memory: the sandbox has {limit} bytes",
+                detail={"process": victim, "limit_bytes": limit},
             )
         case EndCause.LOST:
             return LostError(f"{program} is gone with its sandbox")

@@ -43,7 +43,7 @@ class Run:
         self._kept: dict[str, list[bytes]] = {STDOUT: [], STDERR: []}
         self._position = Position()
 
-    async def to_end(self, limit_bytes: int | None) -> ExecResult:
+    async def to_end(self) -> ExecResult:
         """Run it. When the caller is cancelled it is killed. Raises InfrastructureErrors."""
         name = self._request.id
         assert name is not None
@@ -59,7 +59,7 @@ class Run:
                 )
             raise
         out, err = (b"".join(self._kept[each]) for each in (STDOUT, STDERR))
-        return finished(name, self._request.spec, end, out, err, limit_bytes)
+        return finished(name, self._request.spec, end, out, err)
 
     async def _once(self) -> ExecEnd:
         """Ask once; the same request again finds the same command, and goes on in its output."""

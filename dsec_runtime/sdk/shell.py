@@ -24,9 +24,8 @@ _STATUS_BYTES: Final = 16  # enough for a status and the end of its line
 class Shell:
     """Made by `Sandbox.shell`; at the end of its `async with` it is killed with all it started."""
 
-    def __init__(self, process: Process, limit_bytes: int | None) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self._limit_bytes = limit_bytes
         self._output = aiter(process)
         self._rest = {STDOUT: bytearray(), STDERR: bytearray()}
         self._one = asyncio.Lock()
@@ -100,12 +99,10 @@ class Shell:
             stderr_bytes=len(err),
         )
         spec = ExecSpec(argv=(command,))
-        return finished(self._process.id, spec, end, out, err, self._limit_bytes)
+        return finished(self._process.id, spec, end, out, err)
 
     def _last(self) -> ExecResult:
         self.ended = True
         assert self._process.end is not None
         out, err = (bytes(self._rest[each]) for each in (STDOUT, STDERR))
-        return finished(
-            self._process.id, self._process.spec, self._process.end, out, err, self._limit_bytes
-        )
+        return finished(self._process.id, self._process.spec, self._process.end, out, err)

@@ -52,11 +52,7 @@ class Transport:
         if owner:
             self._headers[OWNER_HEADER] = owner
         self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(
-                uds=address.socket,
-                verify=self._tls or False,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            ),
+            transport=self._new_transport(),
             base_url=address.base,
             headers=self._headers,
             timeout=httpx.Timeout(None, connect=5.0),
@@ -143,6 +139,22 @@ class Transport:
                 yield response
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
+
+    def client_below(self, path: str, timeout: float | None) -> httpx.AsyncClient:
+        """A client of its own for what the edge serves below a path."""
+        return httpx.AsyncClient(
+            transport=self._new_transport(),
+            base_url=self.address.base + path,
+            headers=self._headers,
+            timeout=timeout,
+        )
+
+    def _new_transport(self) -> httpx.AsyncHTTPTransport:
+        return httpx.AsyncHTTPTransport(
+            uds=self.address.socket,
+            verify=self._tls or False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
 
     async def open_socket(self, path: str, *, params: Params | None = None) -> ClientConnection:
         """A WebSocket. Raises EdgeUnreachableError."""

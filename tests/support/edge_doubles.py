@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from dsec_layers.linux.procinfo import start_ticks
+from dsec_runtime.edge.alone import only_one
 from dsec_runtime.edge.config import EdgeConfig
 from dsec_runtime.edge.pressure import Load
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.errors import CreationFailedError, InfrastructureError
 from dsec_runtime.spec import MIB, Environment, SandboxSpec, Tier
-from dsec_runtime.tiers.tier import Running, Usage
+from dsec_runtime.tiers.tier import OomKill, Running, Usage
 
 if TYPE_CHECKING:
     from dsec_runtime.channel import Channel
@@ -101,6 +102,9 @@ class TierDouble:
             throttled_s=0.25,
         )
 
+    def last_oom(self, running: Running) -> OomKill | None:
+        return OomKill(process="hog", pid=7, limit_bytes=MIB) if self.oom_kills else None
+
     def leftovers(self, known: frozenset[str]) -> list[str]:
         return [*self.left, *(each for each in self.processes if each not in known)]
 
@@ -152,13 +156,14 @@ async def edge_over(
 ) -> AsyncIterator[Edge]:
     """A started edge without its face, which sweeps when the test says so; ended afterwards."""
     config = EdgeConfig(home=home, sweep_s=3600.0, **settings)  # type: ignore[arg-type]
-    edge = Edge(config, {Tier.CONTAINER: tier}, connect_double, clock)
-    edge.admission.measure = lambda: PLENTY
-    try:
-        await edge.start()
-        yield edge
-    finally:
-        await edge.close()
+    with only_one(config):
+        edge = Edge(config, {Tier.CONTAINER: tier}, connect_double, clock)
+        edge.admission.measure = lambda: PLENTY
+        try:
+            await edge.start()
+            yield edge
+        finally:
+            await edge.close()
 
 
 def end_all(tier: TierDouble) -> None:

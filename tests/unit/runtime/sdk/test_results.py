@@ -36,9 +36,9 @@ SPEC = ExecSpec(argv=("make", "all"), timeout_s=5.0, output_limit_bytes=100)
             {"limit_bytes": 100},
         ),
         (
-            ExecEnd(cause=EndCause.OUT_OF_MEMORY, status=137),
+            ExecEnd(cause=EndCause.OUT_OF_MEMORY, status=1, oom_process="ld", oom_limit_bytes=4096),
             errors.OutOfMemoryError,
-            {"process": "make", "limit_bytes": 4096},
+            {"process": "ld", "limit_bytes": 4096},
         ),
         (ExecEnd(cause=EndCause.LOST, status=1), errors.LostError, {}),
     ],
@@ -46,7 +46,7 @@ SPEC = ExecSpec(argv=("make", "all"), timeout_s=5.0, output_limit_bytes=100)
 def test_each_end_has_its_error(
     end: ExecEnd, error: type[errors.SandboxError], detail: dict[str, object]
 ) -> None:
-    result = finished("x", SPEC, end, b"out", b"first\nlast words\n", 4096)
+    result = finished("x", SPEC, end, b"out", b"first\nlast words\n")
     assert not result.ok
     with pytest.raises(error) as raised:
         result.check()
@@ -56,7 +56,7 @@ def test_each_end_has_its_error(
 
 
 def test_a_good_end_is_none() -> None:
-    result = finished("x", SPEC, ExecEnd(cause=EndCause.EXITED, status=0), b"\xff", b"", None)
+    result = finished("x", SPEC, ExecEnd(cause=EndCause.EXITED, status=0), b"\xff", b"")
     assert result.check() is result
     assert (result.ok, result.exit_code, result.text) == (True, 0, "\ufffd")
 

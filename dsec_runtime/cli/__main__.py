@@ -1,0 +1,5 @@
+"""`python -m dsec_runtime.cli`."""
+
+from dsec_runtime.cli.main import main
+
+main()

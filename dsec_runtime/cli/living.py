@@ -1,0 +1,140 @@
+"""`pause`, `resume`, `stop`, `snapshot`, `fork` and `net`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from dsec_layers.cli.context import ReferenceType, json_option
+from dsec_layers.cli.output import size, table
+from dsec_layers.model.reference import Kind, Reference
+from dsec_runtime.cli.context import EdgeContext, SandboxType, pass_edge, wait_for
+
+if TYPE_CHECKING:
+    from dsec_runtime.sdk.sandbox import Sandbox
+    from dsec_runtime.spec import NetworkRule
+
+T = TypeVar("T")
+
+_sandboxes = click.argument("sandboxes", nargs=-1, required=True, type=SandboxType())
+_sandbox = click.argument("sandbox", type=SandboxType())
+
+
+@click.command(short_help="Freeze sandboxes and give their memory back.")
+@_sandboxes
+@json_option
+@pass_edge
+def pause(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
+    """Freeze sandboxes; any request to one resumes it."""
+    freed = _each(context, sandboxes, lambda sandbox: sandbox.pause())
+    context.output.result(
+        {"freed_bytes": dict(zip(sandboxes, freed, strict=True))},
+        lambda: "\n".join(
+            f"{name} gave back {size(got)}" for name, got in zip(sandboxes, freed, strict=True)
+        ),
+    )
+
+
+@click.command(short_help="Let paused sandboxes go on.")
+@_sandboxes
+@json_option
+@pass_edge
+def resume(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
+    """Let paused sandboxes go on."""
+    context.output.result(_each(context, sandboxes, lambda sandbox: sandbox.resume()))
+
+
+@click.command(short_help="End sandboxes.")
+@click.argument("sandboxes", nargs=-1, type=SandboxType())
+@click.option("--all", "every", is_flag=True, help="End all that are ours.")
+@json_option
+@pass_edge
+def stop(context: EdgeContext, sandboxes: tuple[str, ...], every: bool) -> None:
+    """End sandboxes and remove all that they have."""
+    if bool(sandboxes) == every:
+        raise click.UsageError("name sandboxes, or give --all")
+
+    async def names() -> tuple[str, ...]:
+        async with context.client() as client:
+            return tuple(info.id for info in await client.list())
+
+    ended = _each(context, wait_for(names()) if every else sandboxes, lambda each: each.stop())
+    context.output.result(ended, lambda: "\n".join(info.id for info in ended))
+
+
+@click.command(short_help="Make a layer of what a sandbox wrote.")
+@_sandbox
+@click.argument("reference", type=ReferenceType(Kind.WORKSPACE, Kind.TOOLKIT))
+@json_option
+@pass_edge
+def snapshot(context: EdgeContext, sandbox: str, reference: Reference) -> None:
+    """Make the layer REFERENCE of what SANDBOX wrote, while it runs."""
+    (digest,) = _each(context, (sandbox,), lambda each: each.snapshot(str(reference)))
+    made = {"reference": str(reference), "digest": digest}
+    context.output.result(made, lambda: f"{reference} {digest}")
+
+
+@click.command(short_help="Make sandboxes with the files of another.")
+@_sandbox
+@click.option("--count", "-n", type=click.IntRange(1, 1024), default=1, help="So many.")
+@json_option
+@pass_edge
+def fork(context: EdgeContext, sandbox: str, count: int) -> None:
+    """Make sandboxes that begin with the files of SANDBOX as they are now; print their ids."""
+    (made,) = _each(context, (sandbox,), lambda each: each.fork(count))
+    infos = [each.info for each in made]
+    context.output.result(infos, lambda: "\n".join(info.id for info in infos))
+
+
+@click.command(short_help="Show or change the network rules of a sandbox.")
+@_sandbox
+@click.option("--allow", multiple=True, metavar="SERVICE", help="Open the network to this.")
+@click.option("--deny", multiple=True, metavar="SERVICE", help="Close it to this.")
+@click.option("--none", is_flag=True, help="Close it to all.")
+@json_option
+@pass_edge
+def net(
+    context: EdgeContext, sandbox: str, allow: tuple[str, ...], deny: tuple[str, ...], none: bool
+) -> None:
+    """Show the network rules of SANDBOX; with options, let them take the place of those it has.
+
+    What no rule allows is denied.
+    """
+    wanted = {**dict.fromkeys(deny, False), **dict.fromkeys(allow, True)}
+    if wanted and none:
+        raise click.UsageError("--none excludes --allow and --deny")
+    change = bool(wanted) or none
+    (info,) = _each(
+        context,
+        (sandbox,),
+        lambda each: each.set_network(wanted) if change else each.refresh(),
+    )
+    rules = info.spec.network
+    context.output.result(rules, lambda: _rules(rules))
+
+
+def _rules(rules: tuple[NetworkRule, ...]) -> str:
+    rows = [
+        (
+            "allow" if rule.allow else "deny",
+            rule.service or rule.domain or rule.cidr or "",
+            rule.protocol,
+            ", ".join(map(str, rule.ports)) or "all",
+        )
+        for rule in rules
+    ]
+    return table(("RULE", "WHAT", "PROTOCOL", "PORTS"), [*rows, ("deny", "all else", "", "")])
+
+
+def _each(
+    context: EdgeContext, names: tuple[str, ...], ask: Callable[[Sandbox], Awaitable[T]]
+) -> list[T]:
+    """Ask sandboxes one after another."""
+
+    async def work() -> list[T]:
+        async with context.client() as client:
+            return [await ask(await client.get(name)) for name in names]
+
+    return wait_for(work())
