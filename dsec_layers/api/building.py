@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.parents import Parents
 from dsec_layers.api.publishing import check_name, tagged
 from dsec_layers.api.rows import LayerRow
+from dsec_layers.api.runtimes import remembered_runtime
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder import build as builder
@@ -116,6 +118,7 @@ def build(
         jobs=options.jobs or default_jobs(),
         step_stores=stored,
         lend=_lend if options.host_mirrors else lend_nothing,
+        runtime=partial(remembered_runtime, bench.home.run),
         secrets=options.secrets,
         contexts=_contexts(options.contexts),
         layers={name.lower(): layer for name, layer in options.layers.items()},
@@ -124,7 +127,7 @@ def build(
         images = ParentImages(bench, pull=options.pull, tell=tell)
         chunks = dictionary.load(bench, options.chunk_dicts, held)
         making = _Making(bench, held, reference, options.workers, on_bytes, images, chunks)
-        with builder.build(request, making.parents, on_event) as result:
+        with builder.build(request, making.parents, on_event, making.get_ready) as result:
             layer = making.made(result)
             if options.verify:
                 _verify(making, request, layer, on_event)
@@ -147,6 +150,7 @@ class _Making:
     images: ParentImages
     chunks: dictionary.Dictionary
     parents: Parents = field(init=False)
+    before: dict[Reference, Before] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parents", Parents(self.bench, self.held, self.images))
@@ -154,15 +158,26 @@ class _Making:
     def name_of(self, result: BuildResult) -> Reference:
         return self.reference or Reference(result.kind, result.name)
 
+    def get_ready(self) -> None:
+        """Load what `made` will need when something has changed. Raises StoreError."""
+        from dsec_layers.api import packing  # noqa: F401 (the machinery)
+
+        if self.reference is not None:
+            self.before[self.reference] = self._records.of(self.reference)
+
     def made(self, result: BuildResult) -> MountLayer:
         """The layer of a result, packed unless an earlier build packed the same."""
-        before = PackedBefore(self.bench.home.builder / "layers", self.bench.local, self.held)
-        key = key_of(result, self.name_of(result), self._provenance(result))
-        layer = before.find(key)
+        records, name = self._records, self.name_of(result)
+        key = key_of(result, name, self._provenance(result))
+        layer = records.find(key)
         if layer is None:
-            layer = self.packed(result, before.of(self.name_of(result)))
-            before.remember(key, self.name_of(result), layer)
+            layer = self.packed(result, self.before.get(name) or records.of(name))
+            records.remember(key, name, layer)
         return layer
+
+    @property
+    def _records(self) -> PackedBefore:
+        return PackedBefore(self.bench.home.builder / "layers", self.bench.local, self.held)
 
     def packed(self, result: BuildResult, before: Before | None = None) -> MountLayer:
         """The layer of a result. Raises as `pack_layer`."""

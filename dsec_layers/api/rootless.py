@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dsec_layers.api import contents
-from dsec_layers.api.rootlessserver import Wanted, serve
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import BusyError, DaemonError
 from dsec_layers.lazyfs import protocol
@@ -25,6 +25,9 @@ from dsec_layers.lazyfs.rootlessmounts import RootlessMount, RootlessMounts
 from dsec_layers.lazyfs.targets import check_place
 from dsec_layers.linux import detached, fusermount, procinfo
 from dsec_layers.model.reference import Reference
+
+if TYPE_CHECKING:
+    from dsec_layers.api.rootlessserver import Wanted
 
 _START_S = 300.0  # composing a million files takes a while
 _END_S = 30.0
@@ -87,6 +90,8 @@ def mount_here(
 
     `ready` is called when it is mounted. Raises as `mount`.
     """
+    from dsec_layers.api.rootlessserver import serve
+
     mounts = RootlessMounts(bench.home.run)
     with _wanted(bench, reference, target, mounts, note) as wanted:
 
@@ -139,6 +144,8 @@ def _wanted(
     note: Callable[[str], object],
 ) -> Iterator[Wanted]:
     """What may be mounted, with all metadata here; a mount point that was made goes on failure."""
+    from dsec_layers.api.rootlessserver import Wanted  # much, which mounts with root do not need
+
     fusermount.require()
     where = target.resolve()
     mounts.create()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dsec_layers.api.lending import secured
 from dsec_layers.api.mounting import manager
-from dsec_layers.api.runtimes import forget_runtime, working_runtime
+from dsec_layers.api.runtimes import remembered_runtime
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.api.workfolder import work_folder
-from dsec_layers.errors import DsecError, InvalidInputError
+from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import container
 from dsec_layers.linux.mountpoints import make_stubs
 from dsec_layers.linux.ocispec import Bind, Command, Network
@@ -75,9 +75,9 @@ def _run(
     rootfs_manager = manager(bench, stack, options.prefetch_bytes)
     scratch = bench.home.run / "containers"
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-    runtime = working_runtime(bench.home.run)
     container.remove_stale(scratch)
     with (
+        remembered_runtime(bench.home.run) as runtime,
         work_folder(bench.home.root, "stubs") as stubs,
         rootfs_manager.mounted(
             stack.layers,
@@ -89,13 +89,9 @@ def _run(
         ) as rootfs,
     ):
         command = _command(rootfs.target, words, stack.run, options)
-        try:
-            finished = container.run(
-                command, scratch, on_output=on_output, on_error=on_error, by=runtime
-            )
-        except DsecError:
-            forget_runtime(bench.home.run)
-            raise
+        finished = container.run(
+            command, scratch, on_output=on_output, on_error=on_error, by=runtime
+        )
     if finished.complaint:
         on_complaint(finished.complaint)
     return finished.status

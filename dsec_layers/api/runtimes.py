@@ -2,18 +2,19 @@
 
     DSEC_HOME/run/oci-runtime.json    the runtime, and for which boot, namespace and program it is
 
-Trying takes about as long as a short command runs, so `run` does not try each time.
+Trying takes about as long as a short command runs, so `run` and `build` do not try each time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from dsec_layers.errors import CorruptError
+from dsec_layers.errors import CorruptError, DsecError
 from dsec_layers.linux import procinfo
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.linux.runtime import Runtime, find_runtime
@@ -43,9 +44,18 @@ def working_runtime(run: Path) -> Runtime:
     return found
 
 
-def forget_runtime(run: Path) -> None:
-    """Try again next time."""
-    (run / "oci-runtime.json").unlink(missing_ok=True)
+@contextlib.contextmanager
+def remembered_runtime(run: Path) -> Iterator[Runtime]:
+    """The working runtime, for a block that runs a container.
+
+    When the block fails, perhaps since it works no more, they are tried again next time. Raises as
+    `working_runtime`.
+    """
+    try:
+        yield working_runtime(run)
+    except DsecError:
+        (run / "oci-runtime.json").unlink(missing_ok=True)
+        raise
 
 
 def _validity(program: str) -> tuple[str, ...]:

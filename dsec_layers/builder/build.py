@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
 from dsec_layers.builder import apart
+from dsec_layers.builder.ahead import Ahead
 from dsec_layers.builder.events import Progress, Warned
 from dsec_layers.builder.folding import (
     has_whiteouts,
@@ -24,20 +25,25 @@ from dsec_layers.builder.plan import Plan
 from dsec_layers.builder.preparing import prepare
 from dsec_layers.builder.request import BuildRequest, BuildResult
 from dsec_layers.builder.scope import AMBIENT_ARGUMENTS, EPOCH_VARIABLE
-from dsec_layers.builder.stepcache import StepCache
+from dsec_layers.builder.stepcache import Result, StepCache
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig, merge
 from dsec_layers.sources.times import clamp_times
-from dsec_layers.sources.upper import walk_upper
 
 
 @contextlib.contextmanager
 def build(
-    request: BuildRequest, layers: LayerProvider, progress: Progress = lambda event: None
+    request: BuildRequest,
+    layers: LayerProvider,
+    progress: Progress = lambda event: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[BuildResult]:
     """Build a Layerfile. The contents of the result can be read until the context ends.
+
+    `meanwhile` is called by another thread while the first command runs, and has ended before there
+    is a result. When no command is run it is not called.
 
     Nothing stays running or mounted, whatever happens. Raises InvalidInputError (a mistake in the
     Layerfile, with `file:line`), NotFoundError, BuildError (a command failed), NoSpaceError and
@@ -56,10 +62,20 @@ def build(
         stack.enter_context(cache.in_use())
         stages = Stages(plan.stages)
         origins = Origins(prepared.contexts, opened, stages, cache)
-        done = carry_out(request, epoch, in_order(plan), origins, stages, cache, progress)
+        ahead = stack.enter_context(Ahead(meanwhile))
+
+        def on_command(stage: int) -> None:
+            if stage == plan.target.index:
+                ahead.begin(stages.state(stage).results)
+
+        steps = in_order(plan)
+        done = carry_out(request, epoch, steps, origins, stages, cache, progress, on_command)
+        ahead.wait()
         cache.mark_used([step.key for step in done.steps])
         yield BuildResult(
-            read_source=partial(_source, plan, stages.state(plan.target.index), opened, epoch),
+            read_source=partial(
+                _source, plan, stages.state(plan.target.index), opened, epoch, ahead.diffs
+            ),
             run=_run_config(plan),
             kind=plan.reference.kind,
             name=plan.reference.name,
@@ -73,8 +89,14 @@ def build(
         )
 
 
-def _source(plan: Plan, stage: StageState, opened: OpenLayers, epoch: int | None) -> Source:
-    diffs = [walk_upper(result.upper) for result in stage.results]
+def _source(
+    plan: Plan,
+    stage: StageState,
+    opened: OpenLayers,
+    epoch: int | None,
+    read: Callable[[Sequence[Result]], list[Source]],
+) -> Source:
+    diffs = read(stage.results)
     if stage.layer is None:
         source = whole_tree(diffs)
     else:

@@ -15,6 +15,7 @@ from dsec_layers.builder.stepcache import WorkFolder, unmount
 from dsec_layers.builder.steps import CopyStep, RunStep, WorkdirStep
 from dsec_layers.linux import cancelling, container, inroot, mount, mountpoints
 from dsec_layers.linux.ocispec import Bind, Command
+from dsec_layers.linux.runtime import Runtime
 from dsec_layers.linux.users import find_user
 from dsec_layers.model.escaping import ESCAPED_PREFIX, OVERLAY_PREFIX
 
@@ -44,10 +45,11 @@ def run(
     lend: Lend,
     on_output: Callable[[bytes], None],
     shown: Shown,
+    by: Runtime,
 ) -> container.Finished:
     """Carry out a RUN and tell how it ended. Raises what `linux.container.run` raises.
 
-    `shown` is what its mounts show.
+    `shown` is what its mounts show, `by` runs it.
     """
     with mount.overlay_view(lowers) if lowers else contextlib.nullcontext(folder.stubs) as view:
         lent = lend(view, folder.spool / "lent")
@@ -65,7 +67,7 @@ def run(
             binds=binds,
         )
         return container.run(
-            command, folder.spool, on_output=on_output, cancelled=cancelling.event()
+            command, folder.spool, on_output=on_output, cancelled=cancelling.event(), by=by
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,13 +49,15 @@ def carry_out(
     stages: Stages,
     cache: StepCache,
     progress: Progress,
+    on_command: Callable[[int], None] = lambda stage: None,
 ) -> Performed:
     """Do all steps, `request.jobs` at once; `stages` has their results afterwards.
 
-    `progress` is called by several threads, never at once. What is returned is in the order of the
+    `progress` is called by several threads, never at once, and `on_command` with the number of its
+    stage before each command is run. What is returned is in the order of the
     steps, whichever ended first. Raises the error of the step that failed first.
     """
-    performer = _Performer(request, epoch, steps, origins, stages, cache, progress)
+    performer = _Performer(request, epoch, steps, origins, stages, cache, progress, on_command)
     tasks = {step.number: step.needs for step in steps}
     schedule.carry_out(tasks, performer.perform, request.jobs)
     copied = tuple(digest for step in steps for digest in performer.copied[step.number])
@@ -74,6 +76,7 @@ class _Performer:
         stages: Stages,
         cache: StepCache,
         progress: Progress,
+        on_command: Callable[[int], None],
     ) -> None:
         self.copied: dict[int, list[str]] = {step.number: [] for step in steps}
         self._request = request
@@ -84,6 +87,7 @@ class _Performer:
         self._cache = cache
         self._mounter = Mounter(origins, Caches(request.home / "caches"), request.secrets, epoch)
         self._progress = _one_at_a_time(progress)
+        self._on_command = on_command
         self.made: dict[int, MadeStep] = {}
         self._results: dict[str, Result] = {}  # of this build, by key
         self._busy: dict[str, threading.Lock] = {}
@@ -147,6 +151,7 @@ class _Performer:
                 selected = [*selected, *fetched(step, folder.spool, with_checksum=True)]
                 execution.copy(step, folder, lowers, selected, self._epoch)
             elif isinstance(step, RunStep):
+                self._on_command(numbered.stage)
                 self._run(numbered.number, step, folder, lowers, shown)
             else:
                 execution.make_workdir(step, folder, lowers)
@@ -185,8 +190,9 @@ class _Performer:
 
         with contextlib.ExitStack() as stack:
             mounts = self._mounter.show(step, shown, folder.spool, stack)
+            by = stack.enter_context(self._request.runtime())
             lend = self._request.lend
-            finished = execution.run(step, folder, lowers, lend, tell, mounts)
+            finished = execution.run(step, folder, lowers, lend, tell, mounts, by)
         if finished.status != 0:
             label = f"step {number}/{len(self._steps)}"
             raise command_failed(step, label, finished, self._request.home)

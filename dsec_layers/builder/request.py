@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,7 @@ from dsec_layers.builder.scope import EPOCH_VARIABLE
 from dsec_layers.builder.stepstores import MadeStep, StepStore
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.linux.ocispec import Bind, Mount
+from dsec_layers.linux.runtime import Runtime, find_runtime
 from dsec_layers.model.content import Source
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
@@ -48,6 +51,12 @@ def lend_nothing(_rootfs: Path, _folder: Path) -> Lent:
     return Lent()
 
 
+@contextlib.contextmanager
+def any_runtime() -> Iterator[Runtime]:
+    """The first runtime that works here. Raises CapabilityMissingError."""
+    yield find_runtime()
+
+
 def default_jobs() -> int:
     """How many steps are done at once: one a core, and two at least."""
     return max(2, len(os.sched_getaffinity(0)))
@@ -62,6 +71,7 @@ class BuildRequest:
     contents by id, for RUN --mount=type=secret. `contexts` are further folders that a `from` can
     name, `layers` what other names mean, in FROM too; both in lower case. At most `jobs` steps are
     done at once. `step_stores` are asked, in their order, for results of steps that are not here.
+    `runtime` gives what runs a command, for as long as that takes.
     """
 
     layerfile: Path
@@ -76,6 +86,7 @@ class BuildRequest:
     jobs: int = field(default_factory=default_jobs)
     step_stores: Sequence[StepStore] = ()
     lend: Lend = lend_nothing
+    runtime: Callable[[], AbstractContextManager[Runtime]] = any_runtime
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     contexts: Mapping[str, Path] = field(default_factory=dict)
     layers: Mapping[str, Reference | Image] = field(default_factory=dict)

@@ -42,16 +42,19 @@ class StoredFrames:
         number = self._numbers.get(digest)
         return number is not None and digest in self._index(number)
 
-    def find(self, digest: bytes) -> bytes | None:
-        """The stored form of a chunk, if the layer has it in a sound pack."""
-        number = self._numbers.get(digest)
-        chunk = None if number is None else self._index(number).get(digest)
-        if number is None or chunk is None or not self._is_sound(number):
-            return None
+    def size(self, digest: bytes) -> int:
+        """The bytes of the stored form of a chunk. Raises LostFrameError."""
+        return self._place(digest)[1].stored_length
+
+    def read(self, digest: bytes) -> bytes:
+        """The stored form of a chunk. Raises LostFrameError."""
+        number, chunk = self._place(digest)
+        if not self._is_sound(number):
+            raise _lost(digest)
         try:
             return self._blobs.read(self._packs[number], chunk.offset, chunk.stored_length)
-        except DsecError:  # it has just been removed
-            return None
+        except DsecError as error:  # it has just been removed
+            raise _lost(digest) from error
 
     def beginning(self, digest: bytes) -> RepeatedPack | None:
         """The pack that begins with a chunk."""
@@ -65,8 +68,18 @@ class StoredFrames:
         """The bytes of one of the packs, checked on the way. Raises CorruptError or StoreError."""
         return self._blobs.stream(pack)
 
+    def _place(self, digest: bytes) -> tuple[int, PackedChunk]:
+        number = self._numbers.get(digest)
+        chunk = None if number is None else self._index(number).get(digest)
+        if number is None or chunk is None:
+            raise _lost(digest)
+        return number, chunk
+
     def _index(self, number: int) -> dict[bytes, PackedChunk]:
         """The chunks of a pack in their order; none when that cannot be told."""
+        known = self._indexes.get(number)
+        if known is not None:
+            return known
         pack = self._packs[number]
         with self._locks[number]:
             if number not in self._indexes:
@@ -89,6 +102,10 @@ class StoredFrames:
                 except DsecError:
                     self._sound[number] = False
             return self._sound[number]
+
+
+def _lost(digest: bytes) -> LostFrameError:
+    return LostFrameError(f"the frame of chunk blake3:{digest.hex()} is lost")
 
 
 class RepeatedPack:

@@ -108,16 +108,16 @@ class Files:
     def find(self, content: Content) -> Scan | None:
         """What reading this would tell, if nothing has touched it since. Raises OSError."""
         known = self._known.get(content.path)
-        if known is None or not isinstance(content, LocalFile):
-            return None
-        if known[:4] != _state(content.path):
+        if known is None or known[:4] != self.state(content):
             return None
         self.seen[content.path] = known
         return Scan(known.digest, known.runs, known.dense)
 
     def state(self, content: Content) -> tuple[int, int, int, int] | None:
         """What a file is, before it is read; for `note`. Raises OSError."""
-        return _state(content.path) if isinstance(content, LocalFile) else None
+        if not isinstance(content, LocalFile):
+            return None
+        return content.state or _state(content.path)
 
     def note(self, content: Content, state: tuple[int, int, int, int] | None, scan: Scan) -> None:
         """Remember what was found in a file that was in this state before."""

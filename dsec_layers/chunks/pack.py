@@ -29,6 +29,7 @@ PACK_END: Final = b"DSECPEND"
 PACK_VERSION: Final = 1
 
 _HEADER: Final = struct.Struct("<8sI")  # magic, version
+HEADER_BYTES: Final = _HEADER.size
 _ENTRY: Final = struct.Struct("<II32s")  # stored length, plain length, digest
 _FOOTER: Final = struct.Struct(
     "<32sQI8s"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -18,8 +19,9 @@ from typing import NamedTuple
 import msgspec
 
 from dsec_layers.chunks.constants import PACK_WORTH_DIVISOR
-from dsec_layers.chunks.frames import LostFrameError, RepeatedPack, StoredFrames
-from dsec_layers.chunks.pack import PackWriter, is_full
+from dsec_layers.chunks.frames import RepeatedPack, StoredFrames
+from dsec_layers.chunks.laterpack import LaterPack
+from dsec_layers.chunks.pack import is_full
 from dsec_layers.chunks.table import Chunk, ChunkTable, PackRef
 from dsec_layers.model.manifest import Descriptor
 
@@ -76,7 +78,8 @@ class PackSet:
         self._repeated: RepeatedPack | None = None
         self.repeated: list[RepeatedPack] = []
         self._packs: list[Descriptor] = []
-        self._writer: PackWriter | None = None
+        self._writer: LaterPack | None = None
+        self._ended: tuple[int, LaterPack] | None = None  # the pack before, and its number
         self._chunks: list[tuple[bytes, int]] = []
         self._places: dict[bytes, _Place] = {}
         self._known: dict[bytes, _Place] = {}
@@ -96,8 +99,9 @@ class PackSet:
         trace: TracebackType | None,
     ) -> None:
         self._spool.close()
-        if self._writer is not None:
-            self._writer.abandon()
+        for writer in (self._ended and self._ended[1], self._writer):
+            if writer is not None:
+                writer.abandon()
 
     def needs(self, digest: bytes) -> bool:
         """Whether `add` wants the stored form of this chunk; it may stop to, it never begins."""
@@ -121,7 +125,7 @@ class PackSet:
         elif known.pack not in self._lacking:
             self._places[digest] = known
         else:
-            self._defer(digest, length, stored or self._frame(digest), known)
+            self._defer(digest, length, stored or self._form(digest, None)[1](), known)
 
     def worth_referring(self, chunks: Iterable[bytes]) -> set[bytes]:
         """Those of these chunks of known layers whose packs give enough, if all of them are used.
@@ -146,6 +150,7 @@ class PackSet:
             self._spool.seek(place.offset)
             self._store(digest, length, self._spool.read(place.stored_length))
         self._close_pack()
+        self._publish_ended()
         return self._table()
 
     def _learn(self, layer: KnownLayer) -> None:
@@ -175,28 +180,30 @@ class PackSet:
             offset, size = again.offset, again.stored_length
             full = is_full(offset + size, digest, size)
         else:
-            writer, stored = self._written(), stored or self._frame(digest)
-            offset, size = writer.append(digest, length, stored), len(stored)
+            writer, (size, get) = self._written(), self._form(digest, stored)
+            offset = writer.append(digest, length, size, get)
             full = writer.full
         self._places[digest] = _Place(len(self._packs) - 1, offset, size)
         if full:
             self._close_pack()
 
-    def _written(self) -> PackWriter:
+    def _written(self) -> LaterPack:
         """The writer of the present pack, with all that it has so far."""
         if self._writer is None:
-            self._writer = PackWriter(self._folder / f"pack-{len(self._packs) - 1}")
+            self._writer = LaterPack(self._folder / f"pack-{len(self._packs) - 1}")
         if self._repeated is not None:
             for chunk in self._repeated.taken:
-                self._writer.append(chunk.digest, chunk.length, self._frame(chunk.digest))
+                self._writer.append(chunk.digest, chunk.length, *self._form(chunk.digest, None))
             self._repeated = None
         return self._writer
 
-    def _frame(self, digest: bytes) -> bytes:
-        stored = self._frames.find(digest) if self._frames else None
-        if stored is None:
-            raise LostFrameError(f"the frame of chunk blake3:{digest.hex()} is lost")
-        return stored
+    def _form(self, digest: bytes, stored: bytes | None) -> tuple[int, Callable[[], bytes]]:
+        """The size of a stored form, and what gives it: `stored`, or the frames of before."""
+        if stored is not None:
+            return len(stored), lambda: stored
+        if self._frames is None:
+            raise ValueError("a chunk that is stored nowhere has no stored form")
+        return self._frames.size(digest), partial(self._frames.read, digest)
 
     def _close_pack(self) -> None:
         if self._repeated is not None and self._repeated.is_whole:
@@ -205,9 +212,16 @@ class PackSet:
             self._repeated = None
         elif self._repeated is not None or self._writer is not None:
             writer = self._written()
-            pack = self._packs[-1] = writer.finish()
+            self._publish_ended()
+            writer.end()
+            self._ended, self._writer = (len(self._packs) - 1, writer), None
+
+    def _publish_ended(self) -> None:
+        if self._ended is not None:
+            number, writer = self._ended
+            pack = self._packs[number] = writer.finish()
+            self._ended = None
             self._publish(writer.path, pack)
-            self._writer = None
 
     def _table(self) -> tuple[tuple[Descriptor, ...], ChunkTable]:
         numbers: dict[int, int] = {}

@@ -28,7 +28,7 @@ from dsec_layers.registry import patience
 
 # Modules and large trees are many objects and no garbage: to look for some after every 700 new ones
 # takes a fifth of the time of a build.
-_GC_THRESHOLD = 50_000
+_GC_THRESHOLD = 500_000
 
 
 class LazyGroup(click.Group):
@@ -67,7 +67,9 @@ def run_program(
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, name, variable, instruction))
-    sys.exit(_guarded(cli, name, context, sys.argv[1:] if arguments is None else arguments))
+    status = _guarded(cli, name, context, sys.argv[1:] if arguments is None else arguments)
+    gc.freeze()  # the interpreter would go through all that is left several times before it ends
+    sys.exit(status)
 
 
 def completion_script(cli: click.Group, name: str, shell: str) -> str:

@@ -12,10 +12,15 @@ import msgspec
 from dsec_layers.model.tree import Tree
 
 
-class LocalFile(msgspec.Struct, frozen=True):
-    """The content is the whole file at `path`; its file system tells its holes."""
+class LocalFile(msgspec.Struct, frozen=True, gc=False):
+    """The content is the whole file at `path`; its file system tells its holes.
+
+    `state` is what the file was when its tree was read, where somebody wants to know that: its
+    bytes, its times of modification and of change in ns, and its inode.
+    """
 
     path: bytes
+    state: tuple[int, int, int, int] | None = None
 
 
 class Spooled(msgspec.Struct, frozen=True):

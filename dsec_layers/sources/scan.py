@@ -46,14 +46,16 @@ def scan(
     exclude: Collection[bytes] = (),
     one_file_system: bool = False,
     host_bound: bool = False,
+    states: bool = False,
     translate: Callable[[Entry], Entry] | None = None,
 ) -> Source:
     """Everything below `root` and the root directory itself, file digests empty.
 
     `exclude` names paths of the tree to leave out with all below them. With `one_file_system` a
     mount point is kept as an empty directory. With `host_bound` the labels and signatures that bind
-    a file to a host are kept: on a mounted image they are content. `translate` gives the meaning of
-    each entry that is a device or has extended attributes. Raises NotFoundError or
+    a file to a host are kept: on a mounted image they are content. With `states` contents know
+    theirs. `translate` gives the meaning of each entry that is a device or has extended attributes.
+    Raises NotFoundError or
     InvalidInputError when `root` is not there or not a directory, BusyError when an entry vanishes
     meanwhile, CapabilityMissingError when one may not be read, and OSError when the disk fails.
     """
@@ -66,7 +68,7 @@ def scan(
             if translate is not None and (entry.xattrs or entry.kind is EntryKind.CHAR):
                 entry = translate(entry)
             if entry.kind is EntryKind.FILE:
-                contents[path] = LocalFile(place)
+                contents[path] = LocalFile(place, _state(entry, status) if states else None)
             entries.append(entry)
     except OSError as error:
         raise _explain(error) from error
@@ -141,6 +143,10 @@ def _entry(
         minor=os.minor(status.st_rdev) if is_device else 0,
         link_group=group,
     )
+
+
+def _state(entry: Entry, status: os.stat_result) -> tuple[int, int, int, int]:
+    return entry.size, entry.mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _xattrs(place: bytes, *, host_bound: bool) -> Attributes:

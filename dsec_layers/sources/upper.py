@@ -23,7 +23,7 @@ def walk_upper(upper: Path, *, exclude: Collection[bytes] = ()) -> Source:
     `linux.mount.mount_overlay` does. Errors are those of `directory.walk`, and InvalidInputError
     for an upper that refers to its lower layers.
     """
-    return scan(os.fsencode(upper), exclude=exclude, translate=_meaning)
+    return scan(os.fsencode(upper), exclude=exclude, states=True, translate=_meaning)
 
 
 def _meaning(entry: Entry) -> Entry:

@@ -10,7 +10,8 @@ import pytest
 
 from dsec_layers.api import runtimes
 from dsec_layers.api.running import command_words
-from dsec_layers.api.runtimes import forget_runtime, working_runtime
+from dsec_layers.api.runtimes import remembered_runtime, working_runtime
+from dsec_layers.errors import DsecError
 from dsec_layers.linux.runtime import Runtime
 from dsec_layers.model.runconfig import RunConfig
 
@@ -57,7 +58,11 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Runtime]:
 def test_a_runtime_is_tried_once(tmp_path: Path, tried: list[Runtime]) -> None:
     assert working_runtime(tmp_path) == working_runtime(tmp_path) == tried[0]
     assert len(tried) == 1
-    forget_runtime(tmp_path)
+    with remembered_runtime(tmp_path) as runtime:
+        assert runtime == tried[0]
+    assert len(tried) == 1
+    with pytest.raises(DsecError, match="the container"), remembered_runtime(tmp_path):
+        raise DsecError("the container cannot be made")
     working_runtime(tmp_path)
     assert len(tried) == 2
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.builder.pack import PackedLayer, pack_layer
-from dsec_layers.chunks import constants, packs, pipeline
+from dsec_layers.chunks import constants, laterpack, pipeline
 from dsec_layers.chunks.frame import chunk_digest, decode_chunk
-from dsec_layers.chunks.frames import StoredFrames
+from dsec_layers.chunks.frames import LostFrameError, StoredFrames
 from dsec_layers.chunks.memory import Before
 from dsec_layers.chunks.pack import PackWriter
 from dsec_layers.chunks.table import ChunkTable
@@ -71,10 +71,11 @@ def test_a_frame_is_that_of_its_chunk(tree: Path, tmp_path: Path) -> None:
     layer = pack(tree, tmp_path, store)
     frames = frames_of(store, layer)
     for chunk in table_of(store, layer):
-        stored = frames.find(chunk.digest)
-        assert stored is not None
+        stored = frames.read(chunk.digest)
+        assert len(stored) == frames.size(chunk.digest)
         decode_chunk(stored, chunk.length, chunk.digest)
-    assert frames.find(chunk_digest(b"another")) is None
+    with pytest.raises(LostFrameError):
+        frames.read(chunk_digest(b"another"))
 
 
 @pytest.mark.parametrize("mishap", ["missing", "damaged"])
@@ -87,7 +88,7 @@ def test_a_pack_that_is_not_sound_has_none(tree: Path, tmp_path: Path, mishap: s
     del store.blobs[pack_blob.digest]
     if mishap == "damaged":
         store.blobs[pack_blob.digest] = data[:-1] + bytes([data[-1] ^ 1])
-    assert all(frames.find(chunk.digest) is None for chunk in table_of(store, layer))
+    assert not any(frames.has(chunk.digest) for chunk in table_of(store, layer))
     assert pack(tree, tmp_path, MemoryStore(), frames).manifest == layer.manifest
 
 
@@ -101,7 +102,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             paths.append(path)
             super().__init__(path)
 
-    monkeypatch.setattr(packs, "PackWriter", Writer)
+    monkeypatch.setattr(laterpack, "PackWriter", Writer)
     monkeypatch.setattr(constants, "PACK_MAX_BYTES", 500_000)
     return paths
 
