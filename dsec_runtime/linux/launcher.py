@@ -29,14 +29,14 @@ _STAGES: Final = ("/srv", "/media", "/mnt", "/opt")
 class Launcher:
     """At most `threads` calls at a time.
 
-    `hidden` are mount points that must not be seen there, `needed` folders that must be.
+    `hidden` are mount points that must not be seen there. `run` is a folder that must be, but not
+    what is mounted below it: that would stay mounted here when it is unmounted on the node.
     """
 
-    def __init__(
-        self, threads: int, *, hidden: Sequence[Path] = (), needed: Sequence[Path] = ()
-    ) -> None:
+    def __init__(self, threads: int, run: Path, *, hidden: Sequence[Path] = ()) -> None:
         self._hidden = hidden
-        self._stage = _stage(needed)
+        self._run = run
+        self._stage = _stage(run)
         self._namespace: int | None = None
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, "launch", initializer=self._enter)
@@ -73,7 +73,9 @@ class Launcher:
                 return
             namespaces.unshare(syscalls.CLONE_NEWNS)
             layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
-            for point in self._hidden:
+            points = [Path(point.target) for point in mount.mount_points()]  # copied just now
+            left_out = [path for path in points if self._run in path.parents]
+            for point in (*self._hidden, *reversed(left_out)):
                 mount.unmount(point, lazy=True)
             mount.mount_tmpfs(self._stage, options="mode=0711")
             thread = f"/proc/self/task/{threading.get_native_id()}/ns/mnt"
@@ -91,10 +93,10 @@ def keep_private(folder: Path) -> None:
     layer_syscalls.mount("none", str(folder), None, syscalls.MS_PRIVATE)
 
 
-def _stage(needed: Sequence[Path]) -> Path:
+def _stage(run: Path) -> Path:
     for name in _STAGES:
         path = Path(name)
-        if path.is_dir() and not any(folder.is_relative_to(path) for folder in needed):
+        if path.is_dir() and path not in run.parents:
             return path
     raise UnsupportedError(
         f"none of {', '.join(_STAGES)} is free to be mounted on in a namespace of the runtime's",

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +31,20 @@ _POLL_S: Final = 0.001
 
 
 class GroupsV1:
-    """See Groups. `hierarchies` are mount points by controller; `unified` that of v2, if any."""
+    """See Groups. `hierarchies` are mount points by controller; `unified` that of v2, if any.
 
-    def __init__(self, hierarchies: Mapping[str, Path], unified: Path | None) -> None:
+    `others` are hierarchies that are not used here; some runtimes make groups in all.
+    """
+
+    def __init__(
+        self, hierarchies: Mapping[str, Path], unified: Path | None, *, others: Sequence[Path] = ()
+    ) -> None:
         if missing := [name for name in _REQUIRED if name not in hierarchies]:
             raise UnsupportedError(f"this node has no cgroup controller {', '.join(missing)}")
         if unified is None and "freezer" not in hierarchies:
             raise UnsupportedError("this node has neither cgroup v2 nor the freezer of v1")
         self._points = dict(hierarchies)
+        self._all = sorted({*hierarchies.values(), *others})
         self._tracker = Tracker(unified) if unified else _Freezer(hierarchies["freezer"])
         self._weight = next(
             (name for name in _WEIGHTS if (self._points.get("blkio", Path()) / name).exists()), None
@@ -107,9 +113,8 @@ class GroupsV1:
 
     def remove(self, name: str) -> None:
         """See Groups."""
-        for controller in (*_AT_BOOT, *_AFTER_BOOT):
-            if controller in self._points:
-                controlfiles.remove_group(self._of(controller, name))
+        for point in self._all:
+            controlfiles.remove_group(point / PARENT / name)
         self._tracker.remove(name)
 
     def usage(self, name: str) -> GroupUsage:

@@ -17,6 +17,7 @@ import fcntl
 import logging
 import os
 import secrets
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ _FORMAT: Final = (
 _OPTIONS: Final = (("noinit_itable", None), ("discard", None), ("nobarrier", None))
 _FIFREEZE: Final = 0xC0045877
 _FITHAW: Final = 0xC0045878
+_EXT4_SHUTDOWN: Final = 0x8004587D
+_WITHOUT_LOG: Final = (2).to_bytes(4, sys.byteorder)
+_LOOP_MAJOR: Final = 7
 _COPY_BYTES: Final = 1 << 30
 _log = logging.getLogger(__name__)
 
@@ -105,6 +109,7 @@ class Disks:
     def remove(self, sandbox: Path) -> None:
         """Undo `make`, also of half of it. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
+            _write_no_more(sandbox / "disk")
             _unmount(sandbox / "disk")
             (sandbox / "disk").rmdir()
         (sandbox / "disk.img").unlink(missing_ok=True)
@@ -234,6 +239,21 @@ def _settle(spare: _Spare, sandbox: Path) -> Path:
     place.mkdir(mode=0o700)
     layer_syscalls.move_mount(spare.mounted, str(place))
     return place
+
+
+def _write_no_more(place: Path) -> None:
+    """Let nothing of it go to the node's disk any more, if it is one of our disks.
+
+    A full one is gone in a tenth of the time. Nothing but a loop device of its own is touched.
+    """
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        device = os.fstat(fd).st_dev
+        if os.major(device) == _LOOP_MAJOR and device != place.parent.stat().st_dev:
+            with contextlib.suppress(OSError):  # it is written then
+                fcntl.ioctl(fd, _EXT4_SHUTDOWN, _WITHOUT_LOG)
+    finally:
+        os.close(fd)
 
 
 def _unmount(place: Path) -> None:

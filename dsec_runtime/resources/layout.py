@@ -13,9 +13,10 @@ from dsec_runtime.resources.groups import Groups
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Mount points: of v1 by controller, and of v2."""
+    """Mount points: of v1 by controller, of its other hierarchies, and of v2."""
 
     v1: dict[str, Path]
+    others: tuple[Path, ...]
     v2: Path | None
 
     @property
@@ -27,20 +28,23 @@ class Layout(msgspec.Struct, frozen=True):
 def find() -> Layout:
     """What is mounted in this mount namespace."""
     v1: dict[str, Path] = {}
+    others: list[Path] = []
     v2 = None
     for point in mount.mount_points():
         if point.filesystem == "cgroup2":
             v2 = v2 or Path(point.target)
         elif point.filesystem == "cgroup":
-            v1 |= {option: Path(point.target) for option in point.options if option in _V1}
-    return Layout(v1, v2)
+            used = point.options & _V1
+            v1 |= {option: Path(point.target) for option in used}
+            others += [] if used else [Path(point.target)]
+    return Layout(v1, tuple(others), v2)
 
 
 def groups(layout: Layout) -> Groups:
     """The driver for it. Raises UnsupportedError, naming the controllers that are missing."""
     if layout.v2 is not None and not layout.v1:
         return GroupsV2(layout.v2)
-    return GroupsV1(layout.v1, layout.v2)
+    return GroupsV1(layout.v1, layout.v2, others=layout.others)
 
 
 _V1 = frozenset(("memory", "cpu", "cpuacct", "cpuset", "pids", "freezer", "blkio"))

@@ -35,6 +35,7 @@ from tests.support.rootfs import PROGRAMS, make_rootfs
 BASE = "base/perl:1"
 LIMITS = Limits(memory_bytes=96 * MIB, cpu_cores=1, pids=64, disk_bytes=64 * MIB)
 _MORE = ("dd", "df", "head", "tail", "nproc", "perl", "seq", "sync", "yes", "find", "ln", "wc")
+_ERRNO = "print $r == -1 ? $!+0 : 0;"
 _PATIENCE_S = 60.0
 
 
@@ -74,9 +75,9 @@ class Box:
         spec = ExecSpec(argv=argv, user=user, timeout_s=timeout_s)
         return asyncio.run(_run(self.running.socket, spec))
 
-    def sh(self, script: str, **more: str) -> Ran:
+    def sh(self, script: str, *, timeout_s: float = 60) -> Ran:
         """Run a script to its end."""
-        return self.run("sh", "-c", script, **more)  # type: ignore[arg-type]
+        return self.run("sh", "-c", script, timeout_s=timeout_s)
 
     def ok(self, script: str) -> str:
         """What a script writes that must succeed."""
@@ -91,7 +92,7 @@ class Box:
     def syscall(self, number: int, *arguments: str) -> int:
         """The errno with which a system call ends; 0 when it succeeds. Arguments are perl's."""
         words = ", ".join((str(number), *arguments))
-        ran = self.perl(f"my $r = syscall({words}); print $r == -1 ? $!+0 : 0;")
+        ran = self.perl(f"my @a = ({words}); my $r = syscall($a[0], @a[1 .. $#a]); {_ERRNO}")
         assert ran.status == 0, ran
         return int(ran.stdout)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     limits: Filled
     held: HeldLayers
     network: Path | None
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What the runtime and the sandbox see: paths, and processors."""
+
+    root: Path
+    network: Path | None
+    cpus: tuple[int, ...]
 
 
 def boot(node: Node, plan: Plan, trace: Trace) -> Running:
@@ -109,13 +118,26 @@ def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
         shutil.rmtree(sandbox.folder)
 
 
-def _config(node: Node, plan: Plan, root: Path, identity: Identity, cpus: tuple[int, ...]) -> bytes:
+@contextlib.contextmanager
+def _reachable(network: Path | None) -> Iterator[Path | None]:
+    """A path of the network namespace that holds in any mount namespace, for a block."""
+    if network is None:
+        yield None
+        return
+    fd = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield Path(f"/proc/{os.getpid()}/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
+def _config(node: Node, plan: Plan, seen: _Seen, identity: Identity) -> bytes:
     wish = bundle.Wish(
-        root=root,
+        root=seen.root,
         hostname=plan.spec.hostname,
         identity=identity,
-        views=node.views.of(plan.sandbox.folder, cpus, plan.limits.memory_bytes),
-        network=plan.network,
+        views=node.views.of(plan.sandbox.folder, seen.cpus, plan.limits.memory_bytes),
+        network=seen.network,
         new_privileges=plan.spec.new_privileges,
         shm_bytes=int(plan.limits.memory_bytes * node.settings.shm_part),
         command_oom_score=0 if node.may_protect else _EXPOSED,
@@ -137,11 +159,12 @@ def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], tr
     with (
         listening.listening(sandbox.socket) as server,
         node.launcher.staged(sandbox.root, sandbox.id) as root,
+        _reachable(plan.network) as network,
     ):
         trace("staged")
         return node.runtime.run(
             sandbox.id,
-            _config(node, plan, root, identity, cpus),
+            _config(node, plan, _Seen(root, network, cpus), identity),
             Place(
                 bundle=node.places.bundle,
                 state=node.places.runtime,

@@ -84,11 +84,10 @@ class Environments:
 
     def release(self, sandbox: Sandbox) -> None:
         """Undo `acquire`; nothing happens when the sandbox has none. Raises DaemonError."""
-        with contextlib.suppress(FileNotFoundError):
-            holder = str(sandbox.layers.readlink())
-            with self._lock:
-                self._set(holder).users.discard(sandbox.id)
-            sandbox.layers.unlink()
+        with self._lock:
+            for it in self._sets.values():
+                it.users.discard(sandbox.id)
+        sandbox.layers.unlink(missing_ok=True)
         self._trim(self._warm)
 
     def users(self) -> int:

@@ -48,7 +48,7 @@ class Node:
         )
         hidden = (found.v2,) if found.mixed and found.v2 else ()
         self.launcher = launcher.Launcher(
-            settings.launches, hidden=hidden, needed=(self.places.home,)
+            settings.launches, self.places.home / "run", hidden=hidden
         )
 
     def warm_up(self) -> None:

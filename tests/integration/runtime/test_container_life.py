@@ -7,10 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dsec_layers.api import catalog
+from dsec_layers.api.mounting import manager
 from dsec_layers.errors import NotFoundError
+from dsec_layers.linux import mount
+from dsec_layers.model.imagename import ImageName
+from dsec_layers.model.reference import Reference
 from dsec_runtime.errors import InvalidRequestError, StateConflictError, UnsupportedError
+from dsec_runtime.linux import namespaces
 from dsec_runtime.spec import CpuClass, Environment, Limits, SandboxSpec
 from dsec_runtime.tiers.container.driver import ContainerTier
+from tests.support.leftovers import settle
 from tests.support.sandboxes import BASE, Box, Sandboxes, alive, open_node
 
 pytestmark = [
@@ -146,3 +153,41 @@ def test_several_layers(boxes: Sandboxes) -> None:
     stacked = boxes.create(spec)
     assert stacked.ok("cat /work/file; ls /etc") == "w\npasswd\n"
     assert len(stacked.running.digests) == 2
+
+
+def test_an_image_that_is_here_is_an_environment(boxes: Sandboxes) -> None:
+    bench = boxes.node.bench
+    name = ImageName.parse("registry.example/some/image:1")
+    catalog.tag(bench.local, Reference.parse(BASE), name.base)
+    box = boxes.create(boxes.spec(environment=Environment(image="registry.example/some/image:1")))
+    assert box.ok("echo here") == "here\n"
+
+
+def test_layers_that_nobody_uses_are_released(boxes: Sandboxes) -> None:
+    first = boxes.create()
+    boxes.tier.snapshot(first.running, "toolkit/rare:1")
+    box = boxes.create(boxes.spec(environment=Environment(layers=(BASE, "toolkit/rare:1"))))
+    folders = [
+        boxes.home / "run/layers" / digest.partition(":")[2] for digest in box.running.digests
+    ]
+    boxes.tier.destroy(box.id)
+    assert all(mount.mounted_at(folder) for folder in folders)  # the next one finds them
+    boxes.node.environments.close()
+    assert [mount.mounted_at(folder) is None for folder in folders] == [False, True]
+    boxes.tier.destroy(first.id)
+    boxes.node.environments.close()
+    assert mount.mounted_at(folders[0]) is None
+    settle(manager(boxes.node.bench), boxes.home)
+
+
+def test_it_enters_a_network_that_was_made_for_it(boxes: Sandboxes, tmp_path: Path) -> None:
+    network = tmp_path / "network"
+    namespaces.in_new_network(network, lambda: None)
+    try:
+        tier = ContainerTier(boxes.node, network=lambda _name, _spec: network)
+        box = Box(tier, tier.create(boxes.new_id(), boxes.spec()))
+        inside = Path(f"/proc/{box.running.pid}/ns/net").stat().st_ino
+        assert inside == network.stat().st_ino
+        assert box.ok("cat /proc/net/dev | grep -c lo").strip() == "1"
+    finally:
+        namespaces.forget(network)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from dsec_runtime.errors import InfrastructureError
+from dsec_runtime.resources import reclaim
 from dsec_runtime.spec import MIB
-from dsec_runtime.tiers.container import pausing
 from tests.support.sandboxes import LIMITS, Box, Sandboxes
 
 pytestmark = [
@@ -92,7 +92,7 @@ def test_a_pause_that_fails_leaves_it_running(box: Box, monkeypatch: pytest.Monk
     def fails(_pids: object) -> None:
         raise OSError(5, "no")
 
-    monkeypatch.setattr(pausing.reclaim, "page_out", fails)
+    monkeypatch.setattr(reclaim, "page_out", fails)
     with pytest.raises(InfrastructureError, match="cannot be paused"):
         box.tier.pause(box.running)
     assert box.ok("echo here") == "here\n"
