@@ -48,7 +48,7 @@ def lend(
     ]
     if bundle and not any(line.lower().startswith("acquire::https::cainfo ") for line in lines):
         lines.append(f'Acquire::https::CaInfo "{bundle}";')
-    release = _release(host.text("/etc/os-release"))
+    release = host_release(host)
     if release and release == _release(_text(rootfs, "/etc/os-release")):
         lines += _lend_sources(loan, host, rootfs, release[1])
     if credentials := _credentials(host):
@@ -58,7 +58,7 @@ def lend(
 
 
 def _lend_sources(loan: Loan, host: Host, rootfs: Path, codename: str) -> Iterator[str]:
-    own = [source for source in _host_sources(host) if source.is_of(codename)]
+    own = [source for source in host_sources(host) if source.is_of(codename)]
     if not own:
         return
     text = render(_rewrite(source, loan, host) for source in own)
@@ -72,7 +72,8 @@ def _lend_sources(loan: Loan, host: Host, rootfs: Path, codename: str) -> Iterat
             loan.hide(path, empty)
 
 
-def _host_sources(host: Host) -> Iterator[Source]:
+def host_sources(host: Host) -> Iterator[Source]:
+    """The enabled sources of this machine, of whatever vendor."""
     yield from parse(host.text("/etc/apt/sources.list"), "sources.list")
     for name in sorted(_names(host.root / _PARTS)):
         yield from parse(host.text(f"/{_PARTS}/{name}"), name)
@@ -108,6 +109,11 @@ def _names(folder: Path) -> list[str]:
 
 def _text(rootfs: Path, path: str) -> str:
     return (inroot.read_file(rootfs, path) or b"").decode(errors="surrogateescape")
+
+
+def host_release(host: Host) -> tuple[str, str] | None:
+    """The distribution of this machine and its code name, as os-release(5) has them."""
+    return _release(host.text("/etc/os-release"))
 
 
 def _release(os_release: str) -> tuple[str, str] | None:

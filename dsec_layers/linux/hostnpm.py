@@ -32,6 +32,19 @@ def lend(loan: Loan, host: Host) -> None:
         loan.env["NPM_CONFIG_GLOBALCONFIG"] = loan.write("npmrc", text)
 
 
+def registries(host: Host) -> dict[str, str]:
+    """The registries that this machine's settings name, by `registry` or `@scope:registry`."""
+    found = {name: value for path in _files(host) for name, value in _settings(host.text(path))}
+    for variable, value in host.environ.items():
+        if variable.lower().startswith(_PREFIX):
+            found[variable.lower().removeprefix(_PREFIX)] = value
+    return {
+        name: value
+        for name, value in found.items()
+        if name == "registry" or (name.startswith("@") and name.endswith(":registry"))
+    }
+
+
 def _files(host: Host) -> Iterator[Path]:
     """The files of npm, the weakest first (npm documentation, "npmrc")."""
     given = {name.lower(): value for name, value in host.environ.items()}

@@ -18,6 +18,8 @@ _LENT = frozenset(
     )
 )
 
+_SOURCES = ("index-url", "extra-index-url", "find-links")
+
 
 def lend(loan: Loan, host: Host) -> None:
     """Lend pip's files as one that PIP_CONFIG_FILE names, and the PIP_ variables.
@@ -37,6 +39,24 @@ def lend(loan: Loan, host: Host) -> None:
     for name, value in host.environ.items():
         if name.startswith("PIP_") and _normal(name.removeprefix("PIP_")) in _LENT:
             loan.env[name] = loan.words(value)
+
+
+def indexes(host: Host) -> list[str]:
+    """The URLs and folders from which pip takes packages on this machine, without its default."""
+    found: dict[str, list[str]] = {}
+    for path in _files(host):
+        for _, option, value in _options(host.text(path)):
+            found[option] = value.split()
+    for name, value in host.environ.items():
+        if name.startswith("PIP_"):
+            found[_normal(name.removeprefix("PIP_"))] = value.split()
+    return [word for option in _SOURCES for word in found.get(option, ())]
+
+
+def has_index(host: Host) -> bool:
+    """Whether a setting replaces pip's default index."""
+    set_by_file = (option for path in _files(host) for _, option, _ in _options(host.text(path)))
+    return "PIP_INDEX_URL" in host.environ or "index-url" in set_by_file
 
 
 def _files(host: Host) -> Iterator[Path]:

@@ -1,8 +1,9 @@
-"""Which addresses the sandboxes of a node have, and which nobody may reach."""
+"""Names and addresses: how they are written, which the sandboxes have, which nobody may reach."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,9 @@ from dsec_layers.errors import InvalidInputError
 
 Address = ipaddress.IPv4Address
 Network4 = ipaddress.IPv4Network
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 # "This" network, loopback, link-local (metadata services), multicast, reserved and broadcast: the
 # special-purpose registry of RFC 6890. No rule opens them.
@@ -24,6 +28,24 @@ _PRIVATE: Final = tuple(
 )
 _FIRST_SLOT: Final = 16
 _LINKS: Final = 64  # links to the node, of four addresses each, at the end of the range
+
+
+def normal_name(name: str) -> str:
+    """`name` as rules and the resolver compare it. Raises ValueError for what is no host name."""
+    plain = name.rstrip(".").lower()
+    if not plain.isascii():
+        plain = plain.encode("idna").decode()
+    if len(plain) > 253 or not _NAME.fullmatch(plain):
+        raise ValueError(f"{name!r} is no host name")
+    return plain
+
+
+def network(text: str) -> Network4:
+    """The network of a CIDR. Raises ValueError, also for IPv6, which sandboxes do not have."""
+    found = ipaddress.ip_network(text, strict=False)
+    if not isinstance(found, Network4):
+        raise ValueError(f"{text}: sandboxes have no IPv6")  # a value, not a type
+    return found
 
 
 def is_private(address: Address) -> bool:

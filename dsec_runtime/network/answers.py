@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dsec_runtime.network.addresses import NEVER, Address, Network4, is_private
+from dsec_runtime.network.addresses import NEVER, Address, Network4, is_private, network
 from dsec_runtime.network.ports import NONE, PortSet
 from dsec_runtime.network.rules import Policy
 from dsec_runtime.network.services import Table
@@ -24,7 +24,7 @@ class NodeNames:
     @classmethod
     def of(cls, table: Table, own: Network4) -> NodeNames:
         """Of a node whose sandboxes are in `own`."""
-        return cls(table, (*NEVER, own, *(Network4(it, False) for it in table.policy.never)))
+        return cls(table, (*NEVER, own, *map(network, table.policy.never)))
 
     def is_never(self, address: Address) -> bool:
         """Whether no sandbox may reach `address`."""

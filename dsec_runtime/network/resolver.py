@@ -29,8 +29,7 @@ import dns.rdatatype
 import dns.rrset
 
 from dsec_runtime.network import upstream
-from dsec_runtime.network.addresses import Address
-from dsec_runtime.network.rules import normal_name
+from dsec_runtime.network.addresses import Address, normal_name
 from dsec_runtime.network.upstream import Found
 
 PORT: Final = 53

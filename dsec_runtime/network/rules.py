@@ -15,20 +15,14 @@ no other rule refuses.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsec_runtime.errors import InvalidRequestError
+from dsec_runtime.network.addresses import Address, Network4, network, normal_name
 from dsec_runtime.network.ports import NONE, PortSet, Protocol
 from dsec_runtime.network.services import Service, Table
 from dsec_runtime.spec import NetworkRule
-
-Network4 = ipaddress.IPv4Network
-
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +93,7 @@ class Policy:
                 refused |= rule.ports - allowed
         return NameDecision(allowed | (self._everywhere() - refused), own)
 
-    def address(self, address: ipaddress.IPv4Address) -> tuple[PortSet, PortSet]:
+    def address(self, address: Address) -> tuple[PortSet, PortSet]:
         """The ports that the networks allow at `address`, and those that they refuse."""
         allowed, refused = NONE, NONE
         for rule in self.networks:
@@ -113,7 +107,7 @@ class Policy:
 
     def allows(
         self,
-        address: ipaddress.IPv4Address,
+        address: Address,
         protocol: Protocol,
         port: int,
         names: Iterable[str] = (),
@@ -138,16 +132,6 @@ class Policy:
 
 
 NOTHING = Policy()
-
-
-def normal_name(name: str) -> str:
-    """`name` as rules and the resolver compare it. Raises ValueError for what is no host name."""
-    plain = name.rstrip(".").lower()
-    if not plain.isascii():
-        plain = plain.encode("idna").decode()
-    if len(plain) > 253 or not _NAME.fullmatch(plain):
-        raise ValueError(f"{name!r} is no host name")
-    return plain
 
 
 def compile_rules(rules: Sequence[NetworkRule], table: Table) -> Policy:
@@ -199,11 +183,3 @@ def _name_rule(text: str, *, allow: bool, ports: PortSet, own: bool) -> NameRule
     if name.replace(".", "").isdigit():
         raise ValueError(f"{text} is an address; give it as cidr")
     return NameRule(name, below, allow, ports, own)
-
-
-def network(text: str) -> Network4:
-    """The network of a CIDR. Raises ValueError, also for IPv6, which sandboxes do not have."""
-    found = ipaddress.ip_network(text, strict=False)
-    if not isinstance(found, Network4):
-        raise ValueError(f"{text}: sandboxes have no IPv6")  # a value, not a type
-    return found

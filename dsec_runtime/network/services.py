@@ -29,8 +29,10 @@ import msgspec
 from msgspec import Meta
 
 from dsec_layers.errors import InvalidInputError
+from dsec_runtime.network.addresses import network, normal_name
 
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as spec.Name
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes without quotes
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
@@ -91,21 +93,25 @@ def fill(path: Path, found: Mapping[str, Service]) -> list[str]:
 
 
 def _check(table: Table) -> None:
-    for name in table.services:
+    for name, service in table.services.items():
         if not _SERVICE.fullmatch(name):
             raise ValueError(f"services.{name}: no name of a service")
-    for addresses in table.hosts.values():
+        for pattern in service.names:
+            normal_name(pattern.removeprefix("*."))
+    for name, addresses in table.hosts.items():
+        if normal_name(name) != name:
+            raise ValueError(f"hosts.{name}: must be {normal_name(name)}")
         for address in addresses:
             ipaddress.IPv4Address(address)
     cidrs = [*table.policy.never, *(it for one in table.services.values() for it in one.networks)]
     for cidr in cidrs:
-        ipaddress.IPv4Network(cidr, strict=False)
+        network(cidr)
 
 
 def _section(name: str, service: Service) -> str:
     # A JSON string of printable text is a TOML string.
     lists = {"names": service.names, "networks": service.networks, "ports": service.ports}
-    lines = [f"[services.{json.dumps(name)}]"]
+    lines = [f"[services.{name if _BARE.fullmatch(name) else json.dumps(name)}]"]
     lines += [f"{key} = {json.dumps(values)}" for key, values in lists.items() if values]
     if service.protocol != "any":
         lines.append(f"protocol = {json.dumps(service.protocol)}")
