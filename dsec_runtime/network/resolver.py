@@ -238,15 +238,15 @@ def _datagram(answer: dns.message.Message) -> bytes:
         return answer.to_wire(max_size=size)
 
 
-def listen(address: Address) -> Sockets:
+def listen(address: Address, port: int = PORT) -> Sockets:
     """The sockets of a resolver, of the calling thread's network namespace. Raises OSError."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     streams = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         datagrams.setblocking(False)  # the name of the method says it
-        datagrams.bind((str(address), PORT))
+        datagrams.bind((str(address), port))
         streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        streams.bind((str(address), PORT))
+        streams.bind((str(address), port))
         streams.listen(256)
     except OSError:
         datagrams.close()
