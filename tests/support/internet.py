@@ -239,18 +239,24 @@ def _dns(found: Internet, address: str) -> _Udp:
     return _Udp((address, 53), Handler)
 
 
-def udp_packet(source: str, target: str, *, fragment: int = 0, ttl: int = 64) -> bytes:
-    """An IPv4 packet with a UDP datagram to the echo port, as a raw socket takes it.
+def udp_packets(source: str, target: str, *, pieces: int = 1) -> list[bytes]:
+    """A UDP datagram to the echo port as IPv4 packets for a raw socket, in so many fragments.
 
-    `fragment` is the field with the flags and the offset; the kernel fills in the checksum.
+    The kernel fills in the checksums of the headers.
     """
-    payload = struct.pack("!HHHH", 4000, UDP_PORT, 12, 0) + b"echo"
-    header = struct.pack(
-        "!BBHHHBBH4s4s",
-        *(0x45, 0, 20 + len(payload), 7, fragment, ttl, socket.IPPROTO_UDP, 0),
-        *(socket.inet_aton(source), socket.inet_aton(target)),
-    )
-    return header + payload
+    datagram = struct.pack("!HHHH", 4000, UDP_PORT, 8 + 8 * pieces, 0) + b"fragment" * pieces
+    size = len(datagram) if pieces == 1 else 8
+    packets = []
+    for offset in range(0, len(datagram), size):
+        more = _MORE_FRAGMENTS if offset + size < len(datagram) else 0
+        part = datagram[offset : offset + size]
+        header = struct.pack(
+            "!BBHHHBBH4s4s",
+            *(0x45, 0, 20 + len(part), 7, more | offset // 8, 64, socket.IPPROTO_UDP, 0),
+            *(socket.inet_aton(source), socket.inet_aton(target)),
+        )
+        packets.append(header + part)
+    return packets
 
 
 def send_raw(netns: Path, packet: bytes, target: str) -> None:
@@ -303,3 +309,4 @@ class Tap:
 
 
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
+_MORE_FRAGMENTS = 0x2000  # RFC 791
