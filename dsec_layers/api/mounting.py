@@ -74,8 +74,9 @@ def manager(
     """
     require(Capability.ROOT)
     daemon = client(bench)
-    if not daemon.running():
+    if bench.home.root not in _able and not daemon.running():
         require(Capability.FUSE, Capability.EROFS)
+    _able.add(bench.home.root)
     start = traces.start(bench, stack.descriptor, prefetch_bytes) if stack else None
     return RootfsManager(bench.home.root, DaemonDevices(daemon, start))
 
@@ -211,6 +212,7 @@ def stop_daemon(bench: Workbench, *, force: bool = False) -> bool:
         time.sleep(_RELEASE_POLL_S)
 
 
+_able: set[Path] = set()  # homes where this process can mount, as it has found out before
 _RELEASE_PATIENCE_S = 2.0
 _RELEASE_POLL_S = 0.02
 

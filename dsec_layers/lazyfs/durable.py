@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -25,8 +26,7 @@ def write_whole(path: Path, pieces: Iterable[bytes], *, sync: bool = True) -> No
     after its writer, so that `sweep` knows a file in the making from what a killed writer left.
     Raises NoSpaceError or OSError.
     """
-    writer = f"{next(_counter)}-{os.getpid()}-{procinfo.start_ticks(os.getpid())}"
-    aside = path.with_name(f".{path.name}-{writer}{_SUFFIX}")
+    aside = path.with_name(f".{path.name}-{next(_counter)}-{_writer(os.getpid())}{_SUFFIX}")
     try:
         with _no_space_named(path), aside.open("wb") as file:
             for piece in pieces:
@@ -35,8 +35,14 @@ def write_whole(path: Path, pieces: Iterable[bytes], *, sync: bool = True) -> No
                 file.flush()
                 os.fsync(file.fileno())
         aside.rename(path)
-    finally:
+    except BaseException:
         aside.unlink(missing_ok=True)
+        raise
+
+
+@functools.cache
+def _writer(pid: int) -> str:
+    return f"{pid}-{procinfo.start_ticks(pid)}"
 
 
 def sweep(folder: Path) -> None:

@@ -136,11 +136,11 @@ class Journal:
     def put(self, record: Record) -> None:
         """Write a record, replacing the one with the same id. Raises NoSpaceError."""
         data = canonical.encode(record)
-        durable.write_whole(self._path(record.id), [data], sync=not record.bound)
+        durable.write_whole(Path(self._path(record.id)), [data], sync=not record.bound)
 
     def drop(self, record: Record) -> None:
         """Remove a record, when all that it tells of is undone."""
-        self._path(record.id).unlink(missing_ok=True)
+        Path(self._path(record.id)).unlink(missing_ok=True)
 
     def records(self) -> list[Record]:
         """All records, in the order of their ids. Raises CorruptError naming a malformed file."""
@@ -162,7 +162,7 @@ class Journal:
             try:
                 _decode(self._path(record_id))
             except CorruptError:
-                self._path(record_id).unlink()
+                Path(self._path(record_id)).unlink()
 
     def _ids(self) -> list[str]:
         try:
@@ -171,13 +171,15 @@ class Journal:
             return []
         return sorted(name.removesuffix(".json") for name in names if not name.startswith("."))
 
-    def _path(self, record_id: str) -> Path:
-        return self._folder / f"{record_id}.json"
+    def _path(self, record_id: str) -> str:
+        return f"{self._folder}/{record_id}.json"
 
 
-def _decode(path: Path) -> Record:
+def _decode(path: str) -> Record:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - all of them, at each mount
+        data = file.read()
     try:
-        return canonical.decode(path.read_bytes(), Record, what=f"mount journal {path}")
+        return canonical.decode(data, Record, what=f"mount journal {path}")
     except CorruptError as error:
         error.hint = f"unmount what it tells of by hand, then remove {path}"
         raise

@@ -105,8 +105,7 @@ def _prepare_upper(upper: Path, work: Path, *, model: Path) -> None:
 
 def _check_writable(record: Record) -> None:
     """The kernel mounts read-only, without an error, when it cannot use the work folder."""
-    point = find(record)
-    if point is None or "ro" in point.options:
+    if os.statvfs(record.target).f_flag & os.ST_RDONLY:
         raise CapabilityMissingError(
             f"the kernel mounted {record.target} read-only: it cannot use {record.work}",
             hint="put the upper on a local disk file system such as ext4 or xfs",

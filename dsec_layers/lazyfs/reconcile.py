@@ -67,8 +67,8 @@ class Janitor:
             _log.warning("%s; detached", error.message)
             self.undo(record, lazy=True)
 
-    def sweep(self) -> Reconciled:
-        """Undo all that has no living owner. With the journal's lock held."""
+    def sweep(self) -> tuple[Reconciled, list[Record]]:
+        """Undo all that has no living owner, and list the rest. With the journal's lock held."""
         self.journal.sweep()
         records = self.journal.records()
         dead = dead_among(records)
@@ -87,9 +87,8 @@ class Janitor:
         for record in dead:
             self.journal.drop(record)
         self._clear(records)
-        return Reconciled(
-            tuple(record.target or record.id for record in dead), unmounted, tuple(kept)
-        )
+        undone = tuple(record.target or record.id for record in dead)
+        return Reconciled(undone, unmounted, tuple(kept)), living
 
     def _clear(self, records: Iterable[Record]) -> None:
         """Remove the folders of users that ended with the machine, their records too."""

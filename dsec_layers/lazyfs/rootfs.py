@@ -213,7 +213,7 @@ class RootfsManager:
         """Undo what dead processes and reboots have left. Mounts nothing."""
         self._images.sweep()
         with self._journal.locked():
-            return self._janitor.sweep()
+            return self._janitor.sweep()[0]
 
     def _mount(self, wish: Wish) -> Record:
         targets.check_layers(wish.layers, wish.extra_lowers)
@@ -221,7 +221,7 @@ class RootfsManager:
         record = self._claim(wish)
         try:
             self._trace("claimed")
-            prepared = prepare(wish.layers, self._images, self._devices)
+            prepared = prepare(wish.layers, self._images, self._devices, self._mounts.mounted())
             self._trace("prepared")
             uses = tuple(LayerUse(layer.hex, layer.device_identity) for layer in prepared)
             record = msgspec.structs.replace(record, layers=uses)
@@ -241,8 +241,7 @@ class RootfsManager:
     def _claim(self, wish: Wish) -> Record:
         """Write down who will use which layers and where, once the leftovers of others are gone."""
         with self._journal.locked():
-            self._janitor.sweep()
-            others = self._journal.records()
+            _, others = self._janitor.sweep()
             record = wish.record(self._janitor.folder(wish.id))
             if record.target:
                 targets.check_target(record, self._home, others)
@@ -264,6 +263,8 @@ class RootfsManager:
                 if LayerUse(layer.hex, layer.device_identity) in current:
                     continue
                 self._mounts.unmount(layer.hex)
+            if not layer.checked:  # it was mounted a moment ago
+                self._images.ensure(layer.layer)
             wanted.append((layer.hex, layer.metadata, layer.device))
         self._mounts.mount(wanted)
         self._trace("layers mounted")
@@ -280,8 +281,8 @@ class RootfsManager:
     def _begin_removal(self, target: Path, *, keep_upper: bool) -> Record:
         """Become the owner of the rootfs on `target`; its record as it was."""
         with self._journal.locked():
-            self._janitor.sweep()
-            found = [record for record in self._journal.records() if record.target == str(target)]
+            _, living = self._janitor.sweep()
+            found = [record for record in living if record.target == str(target)]
             if not found:
                 raise NotFoundError(
                     f"no rootfs is mounted on {target}",

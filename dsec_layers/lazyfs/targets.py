@@ -89,7 +89,7 @@ def check_upper(wanted: Record, others: Iterable[Record]) -> None:
             f"the upper {upper} and the mount point {target} lie in one another"
         )
     used = {record.upper for record in others if record.here}
-    overlays = mount.mount_points(b" - overlay ")
+    overlays = mount.mount_points(mount.mark(upper))
     mounted = any(f"upperdir={upper}" in point.options for point in overlays)
     if wanted.upper in used or mounted:
         raise BusyError(f"the upper {upper} is in use by another rootfs")

@@ -151,17 +151,22 @@ def mount_points(mark: bytes = b"") -> Iterator[MountPoint]:
         )
 
 
+def mark(path: Path) -> bytes:
+    """What a line of mountinfo has in it that names `path`."""
+    return os.fsencode(_ESCAPED.split(str(path), maxsplit=1)[0])
+
+
 def mounted_at(target: Path) -> MountPoint | None:
     """The topmost mount whose mount point is exactly `target`, or None."""
     wanted = str(target.absolute())
     found = None
-    for mount_point in mount_points(os.fsencode(_ESCAPED.split(wanted, maxsplit=1)[0])):
+    for mount_point in mount_points(mark(target.absolute())):
         if mount_point.target == wanted:
             found = mount_point
     return found
 
 
-_ESCAPED = re.compile(r"[\s\\#]")  # what mountinfo writes in another way
+_ESCAPED = re.compile(r"[\s\\#,:]")  # what mountinfo writes in another way
 
 
 def _unescape(field: bytes) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 _PROC = Path("/proc")
+_STAT_BYTES = 4096
 
 
 class User(msgspec.Struct, frozen=True):
@@ -37,7 +38,8 @@ def start_ticks(pid: int) -> int | None:
     """
     try:
         # The program name, in parentheses, may hold anything; fields are counted from its end.
-        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        with open(f"{_PROC}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - asked often
+            fields = file.read(_STAT_BYTES).rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
@@ -46,7 +48,7 @@ def start_ticks(pid: int) -> int | None:
 def mount_namespace(pid: int | str = "self") -> int | None:
     """The inode number of a process's mount namespace; None when it is gone or may not be seen."""
     try:
-        return (_PROC / str(pid) / "ns/mnt").stat().st_ino
+        return os.stat(f"{_PROC}/{pid}/ns/mnt").st_ino  # noqa: PTH116 - asked often
     except OSError:
         return None
 
