@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,7 @@ import msgspec
 
 from dsec_layers.errors import DsecError
 from dsec_layers.model.attachment import Attachment
-from dsec_layers.model.blobs import Store
+from dsec_layers.model.blobs import BlobReader, Store
 from dsec_layers.model.manifest import (
     CONFIG_TYPE,
     METADATA_TYPE,
@@ -104,8 +104,7 @@ def copy(
         leases.hold(destination, purpose="copy") as held,
         leases.hold(source, purpose="copy", optional=True) as read,
     ):
-        attached = mover.attached(target)
-        stages = mover.stages(target, metadata_only=metadata_only)
+        stages, attached = mover.survey(target, metadata_only=metadata_only)
         stages += _attached_stages(attached)
         held.add(blob for stage in stages for blob in stage)
         if not metadata_only:  # of little one knows at once whether it is there
@@ -134,6 +133,7 @@ class _Mover:
         progress: Progress,
     ) -> None:
         self._source = source
+        self._documents = _Documents(source)
         self._destination = destination
         self._progress = progress
         self._pace = pace
@@ -148,10 +148,17 @@ class _Mover:
         self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def stages(self, target: Descriptor, *, metadata_only: bool) -> list[list[Descriptor]]:
-        """All blobs of a layer or environment; those of one list need all of the lists before."""
-        manifests = layers.layer_descriptors(self._source, target)
-        load = functools.partial(layers.load_manifest, self._source)
+    def survey(
+        self, target: Descriptor, *, metadata_only: bool
+    ) -> tuple[list[list[Descriptor]], list[_Attached]]:
+        """All blobs of a layer or environment, and what is attached to it and its layers.
+
+        The blobs of one list need all of the lists before.
+        """
+        manifests = layers.layer_descriptors(self._documents, target)
+        subjects = {each.digest: each for each in (target, *manifests)}.values()
+        found = self._pool.map(lambda each: list(attachments(self._source, each)), subjects)
+        load = functools.partial(layers.load_manifest, self._documents)
         blobs = {
             blob.digest: blob
             for manifest in self._pool.map(load, manifests)
@@ -160,14 +167,7 @@ class _Mover:
         }
         ordered = sorted(blobs.values(), key=lambda blob: _PUSH_ORDER.index(blob.media_type))
         index = [target] if target.media_type == OCI_INDEX else []
-        return [ordered, list(manifests), index]
-
-    def attached(self, target: Descriptor) -> list[_Attached]:
-        """What is attached to a layer, or to an environment and its layers."""
-        manifests = layers.layer_descriptors(self._source, target)
-        subjects = {each.digest: each for each in (target, *manifests)}.values()
-        found = self._pool.map(lambda each: list(attachments(self._source, each)), subjects)
-        return [each for some in found for each in some]
+        return [ordered, list(manifests), index], [each for some in found for each in some]
 
     def move(self, stages: Sequence[Sequence[Descriptor]]) -> tuple[int, int]:
         """Move what the destination lacks; return the bytes moved and the bytes skipped.
@@ -191,7 +191,7 @@ class _Mover:
             each.result()
 
     def _move_one(self, blob: Descriptor) -> None:
-        pieces = checked.pieces(blob, self._source.stream(blob))
+        pieces = checked.pieces(blob, self._documents.stream(blob))
         self._destination.put(blob, pieces.shown(functools.partial(self._passing, blob)))
 
     def _passing(self, blob: Descriptor, piece: bytes) -> None:
@@ -201,6 +201,33 @@ class _Mover:
             raise DsecError(f"the transfer of {blob.digest} was stopped")
         with self._lock:
             self._progress(Moved(len(piece)))
+
+
+class _Documents:
+    """A `BlobReader` of the source that asks it once for what is read as a whole."""
+
+    def __init__(self, source: BlobReader) -> None:
+        self._source = source
+        self._known: dict[str, bytes] = {}
+
+    def has(self, blob: Descriptor) -> bool:
+        """See BlobReader."""
+        return blob.digest in self._known or self._source.has(blob)
+
+    def read(self, blob: Descriptor, offset: int = 0, length: int | None = None) -> bytes:
+        """See BlobReader; what is kept are manifests and indexes, so a few KiB of each layer."""
+        if offset or length is not None:
+            return self._source.read(blob, offset, length)
+        if blob.digest not in self._known:
+            self._known[blob.digest] = self._source.read(blob)
+        return self._known[blob.digest]
+
+    def stream(self, blob: Descriptor) -> Iterator[bytes]:
+        """See BlobReader."""
+        if blob.digest in self._known:
+            yield self._known[blob.digest]
+        else:
+            yield from self._source.stream(blob)
 
 
 def _attached_stages(attached: Sequence[_Attached]) -> list[list[Descriptor]]:
