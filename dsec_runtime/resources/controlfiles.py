@@ -68,19 +68,22 @@ def remove_group(group: Path) -> None:
     give_up = time.monotonic() + _REMOVE_PATIENCE_S
     while True:
         try:
-            for below in _below(group):
-                below.rmdir()
             group.rmdir()
         except FileNotFoundError:
             return
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > give_up:
                 raise
-            time.sleep(_POLL_S)
         else:
             return
+        if not _removed_below(group):
+            time.sleep(_POLL_S)
 
 
-def _below(group: Path) -> list[Path]:
-    """The cgroups in `group`, the deepest first."""
-    return [Path(folder) for folder, _, _ in os.walk(group, topdown=False)][:-1]
+def _removed_below(group: Path) -> bool:
+    """Remove the cgroups in `group`, the deepest first; whether there were any that went."""
+    below = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)][:-1]
+    for each in below:
+        with contextlib.suppress(OSError):  # it is tried again
+            each.rmdir()
+    return any(not each.exists() for each in below)

@@ -15,6 +15,7 @@ from dsec_layers.model.imagename import ImageName
 from dsec_layers.model.reference import Reference
 from dsec_runtime.errors import InvalidRequestError, StateConflictError, UnsupportedError
 from dsec_runtime.linux import namespaces
+from dsec_runtime.resources import layout
 from dsec_runtime.spec import CpuClass, Environment, Limits, SandboxSpec
 from dsec_runtime.tiers.container.driver import ContainerTier
 from tests.support.leftovers import settle
@@ -191,3 +192,15 @@ def test_it_enters_a_network_that_was_made_for_it(boxes: Sandboxes, tmp_path: Pa
         assert box.ok("cat /proc/net/dev | grep -c lo").strip() == "1"
     finally:
         namespaces.forget(network)
+
+
+def test_groups_that_somebody_made_in_it_go_with_it(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    found = layout.find()
+    points = [*found.v1.values(), *([found.v2] if found.v2 else [])]
+    made = [point / "dsec" / box.id / "one" / "two" for point in points]
+    for group in made:
+        if group.parents[1].is_dir():
+            group.mkdir(parents=True)
+    boxes.tier.destroy(box.id)
+    assert boxes.left(box.id) == []
