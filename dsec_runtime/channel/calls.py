@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dsec_runtime.channel import frames
 from dsec_runtime.channel.frames import Frame, Type
 
 if TYPE_CHECKING:
     from dsec_runtime.channel.link import Link
+
+_ANSWERS: Final = (Type.REPLY, Type.END, Type.ERROR, Type.PONG)
 
 
 class Call:
@@ -22,15 +24,17 @@ class Call:
         link.send(frames.encode(kind, self._number, request))
 
     async def answer(self) -> Frame:
-        """A frame that is a REPLY, an ERROR or a PONG. Raises ConnectionError without the link."""
+        """The frame that answers, an ERROR too. Raises ConnectionError without the link."""
         try:
             return await self._answer
         finally:
+            if not self._answer.done() or self._answer.cancelled():
+                self._link.send(frames.encode(Type.CLOSE, self._number))
             self._link.forget(self._number)
 
     def received(self, frame: Frame) -> None:
         """A frame of its channel."""
-        if not self._answer.done() and frame.type in (Type.REPLY, Type.ERROR, Type.PONG):
+        if not self._answer.done() and frame.type in _ANSWERS:
             self._answer.set_result(frame)
 
     def lost(self) -> None:

@@ -1,23 +1,17 @@
-"""The host's end of a sandbox's agent."""
+"""The host's end of a sandbox's agent: commands, files, ports, and the machine's clock."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
+import errno
+import time
 from typing import Final, NamedTuple
 
 from dsec_runtime.channel import frames, replies
-from dsec_runtime.channel.calls import Call
+from dsec_runtime.channel.files import FileAccess
 from dsec_runtime.channel.frames import Tag, Type, Value
-from dsec_runtime.channel.link import Link
 from dsec_runtime.channel.process import Process
-from dsec_runtime.errors import (
-    InvalidRequestError,
-    LostError,
-    RequestTimeoutError,
-    SandboxError,
-)
+from dsec_runtime.errors import CommandFailedError, InvalidRequestError, UnsupportedError
 from dsec_runtime.spec import ExecEnd, ExecSpec
 
 _WANTS_STDIN: Final = 1
@@ -25,7 +19,6 @@ _WANTS_PTY: Final = 2
 _MERGES: Final = 4
 _KILL_AT_LIMIT: Final = 8
 _HOLD_S: Final = 60.0
-_ANSWER_S: Final = 60.0
 
 
 class Command(NamedTuple):
@@ -38,117 +31,12 @@ class Command(NamedTuple):
     end: ExecEnd | None
 
 
-class Channel:
-    """One sandbox's agent. Belongs to one event loop.
+class Channel(FileAccess):
+    """One sandbox's agent, by `Channel.connect`. Belongs to one event loop.
 
     A broken connection is made again once, and commands are listened to from where they were; when
     that fails, or another agent answers, the sandbox is lost: LostError, now and ever after.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-        self._link: Link | None = None
-        self._recovery: asyncio.Task[Link] | None = None
-        self._instance = b""
-        self._processes: set[Process] = set()
-        self._over: SandboxError | None = None
-        self.features = 0
-
-    @classmethod
-    async def connect(cls, path: str | Path) -> Channel:
-        """Connect to the socket on which the agent listens. Raises EdgeUnreachableError."""
-        channel = cls(path)
-        link = await Link.connect(path, channel._lost)
-        channel._link, channel._instance, channel.features = link, link.instance, link.features
-        return channel
-
-    def close(self) -> None:
-        """Leave; the sandbox and its commands go on."""
-        self._give_up(LostError("the channel to the sandbox was closed"))
-        if self._link is not None:
-            self._link.close()
-
-    # the connection
-
-    def _lost(self, link: Link) -> None:
-        if self._over is None and self._link is link:
-            self._link = None
-            self._recovery = asyncio.get_running_loop().create_task(self._recover())
-
-    async def _recover(self) -> Link:
-        try:
-            link = await Link.connect(self._path, self._lost)
-            if link.instance != self._instance:
-                link.close()
-                raise LostError("another agent answers in its place")
-        except SandboxError as error:
-            lost = LostError(f"the sandbox is gone: {error.message}")
-            self._give_up(lost)
-            raise lost from error
-        self._link, self._recovery = link, None
-        for process in list(self._processes):
-            process.begin(link)
-        return link
-
-    def _give_up(self, error: SandboxError) -> None:
-        self._over = self._over or error
-        for process in list(self._processes):
-            process.fail(error)
-        if self._recovery is not None:
-            # Its error is this one, and who needs it reads it here.
-            self._recovery.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def ready(self) -> Link:
-        """The connection that is there or is just being made again. Raises LostError."""
-        if self._over is not None:
-            raise self._over
-        if self._link is not None:
-            return self._link
-        assert self._recovery is not None
-        return await asyncio.shield(self._recovery)
-
-    # requests
-
-    async def ask(
-        self,
-        kind: Type,
-        fields: Sequence[tuple[int, Value]] = (),
-        *,
-        path: str | None = None,
-        command: str | None = None,
-        again: bool = True,
-        timeout_s: float = _ANSWER_S,
-    ) -> bytes:
-        """One request and the payload of its answer.
-
-        It is sent again after a broken connection when doing it twice does no harm (`again`).
-        Raises what `replies.error_of` makes of an error, RequestTimeoutError and LostError.
-        """
-        request = frames.encode_fields(fields)
-        for attempt in (1, 2):
-            link = await self.ready()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    answer = await Call(link, kind, request).answer()
-            except TimeoutError as error:
-                raise RequestTimeoutError(
-                    f"the agent of the sandbox did not answer within {timeout_s} s"
-                ) from error
-            except ConnectionError as error:
-                if again and attempt == 1:
-                    continue
-                raise RequestTimeoutError(
-                    "the connection to the sandbox broke; the request may have been carried out"
-                ) from error
-            if answer.type == Type.ERROR:
-                found = frames.fields_of(answer.payload)
-                raise replies.error_of(found, path=path, command=command)
-            return answer.payload
-        raise AssertionError
-
-    async def ping(self, timeout_s: float = 10.0) -> None:
-        """Wait for the agent's answer. Raises RequestTimeoutError and LostError."""
-        await self.ask(Type.PING, timeout_s=timeout_s)
 
     # commands
 
@@ -189,17 +77,6 @@ class Channel:
             raise
         return process
 
-    def finished(self, process: Process) -> None:
-        """What a process of this channel says when nothing more comes to it."""
-        self._processes.discard(process)
-
-    async def kill(self, command: str) -> None:
-        """Kill all processes of a command, also those that it left in the background.
-
-        Returns when they are gone. Raises UnknownSandboxError.
-        """
-        await self.ask(Type.KILL, [(Tag.ID, command)], command=command)
-
     async def processes(self) -> list[Command]:
         """All commands that the agent knows, oldest first."""
         found: list[frames.Fields] = []
@@ -212,6 +89,28 @@ class Channel:
     async def forget(self, command: str) -> None:
         """Free what is kept of an ended command; nothing when there is none."""
         await self.ask(Type.FORGET, [(Tag.ID, command)], command=command)
+
+    # the machine
+
+    async def step_clock(self, now_ns: int | None = None) -> None:
+        """Set its clock, by default to ours. Raises UnsupportedError where it is the node's own."""
+        fields: list[tuple[int, Value]] = [(Tag.TIME_NS, now_ns or time.time_ns())]
+        await self._ask_machine(Type.CLOCK, fields, "clock")
+
+    async def reseed(self, seed: bytes) -> None:
+        """Make its random numbers differ from those of its clones; `seed` has 1 to 512 bytes.
+
+        Raises UnsupportedError where the generator is the node's own.
+        """
+        await self._ask_machine(Type.RESEED, [(Tag.BYTES, seed)], "generator of random numbers")
+
+    async def _ask_machine(self, kind: Type, fields: list[tuple[int, Value]], what: str) -> None:
+        try:
+            await self.ask(kind, fields)
+        except CommandFailedError as error:
+            if error.detail.get("errno") not in (errno.EPERM, errno.ENODEV):
+                raise
+            raise UnsupportedError(f"the {what} of this tier is the node's own") from error
 
 
 def _command(fields: frames.Fields) -> Command:

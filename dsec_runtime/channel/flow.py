@@ -11,7 +11,7 @@ from dsec_runtime.channel.frames import Type
 if TYPE_CHECKING:
     from dsec_runtime.channel.link import Link
 
-_PART: Final = 64 << 10
+_PART: Final = frames.MAX_DATA
 
 
 class Outflow:

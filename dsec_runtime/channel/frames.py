@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 VERSION: Final = 1
 MAX_PAYLOAD: Final = 1 << 20
-MAX_DATA: Final = 256 << 10  # bytes in one data frame that the host sends
+MAX_DATA: Final = 64 << 10  # bytes in one data frame that the host sends
 STDIN_WINDOW: Final = 256 << 10
 WINDOW: Final = 1 << 20  # how far a sender of file data may be ahead
 
@@ -42,6 +42,7 @@ class Type(enum.IntEnum):
     TREE_READ = 0x28
     TREE_WRITE = 0x29
     WATCH = 0x2A
+    LINK = 0x2B
     DIAL = 0x30
     CLOCK = 0x40
     RESEED = 0x41

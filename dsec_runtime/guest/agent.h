@@ -25,7 +25,7 @@ struct settings {
     bool no_new_privileges; /* of commands */
     uint32_t features;      /* found at the start: enum feature */
     /* Opened before any command ran, so that none could put something else in their place. */
-    int proc, null, pts;
+    int proc, null, pts, random;
 };
 
 extern struct settings settings;

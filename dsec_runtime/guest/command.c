@@ -127,7 +127,8 @@ static void take_reports(struct command *command) {
     while (command->control.readable && command->control.fd >= 0) {
         struct report report;
         ssize_t got = recv(command->control.fd, &report, sizeof report, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
+        /* A reset is told once, when it left with an order unread; what it said is still here. */
+        if (got < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
         if (got < 0 && errno == EAGAIN) command->control.readable = false;
         if (got == 0 || (got < 0 && errno != EAGAIN)) loop_close(&command->control);
         if (got != sizeof report) continue;

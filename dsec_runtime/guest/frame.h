@@ -37,6 +37,7 @@ enum frame_type {
     F_TREE_READ = 0x28,
     F_TREE_WRITE = 0x29,
     F_WATCH = 0x2a,
+    F_LINK = 0x2b,
     F_DIAL = 0x30,
     F_CLOCK = 0x40,
     F_RESEED = 0x41,

@@ -41,7 +41,7 @@
 enum { GRACE_MS = 2000 };
 
 
-struct settings settings = {.uid = 65533, .capabilities = ~0ULL, .proc = -1, .null = -1, .pts = -1};
+struct settings settings = {.uid = 65533, .capabilities = ~0ULL, .proc = -1, .null = -1, .pts = -1, .random = -1};
 
 static struct watch signals;
 static uint64_t end_ms; /* when what remains is killed, 0: not asked to end */
@@ -81,8 +81,11 @@ static bool open_files(void) {
         fputs("dsec-agent: descriptor 3 is not open; the node starts this program\n", stderr);
         return false;
     }
+    /* Such as the file that this program was executed from. */
+    close_range(LISTEN_FD + 1, ~0U, 0);
     settings.null = open_at_start("/dev/null", O_RDWR);
     settings.proc = open_at_start("/proc", O_RDONLY | O_DIRECTORY);
+    settings.random = open_at_start("/dev/urandom", O_RDONLY);
     settings.pts = open_at_start("/dev/pts", O_RDONLY | O_DIRECTORY);
     if (settings.null < 0 || settings.proc < 0) {
         fputs("dsec-agent: /dev/null and /proc must be there\n", stderr);
@@ -129,7 +132,7 @@ static bool reap(void) {
 
 static int wait_ms(bool more) {
     if (more) return 0;
-    uint64_t due = sooner(command_due(), end_ms), now = now_ms();
+    uint64_t due = sooner(sooner(command_due(), worker_due()), end_ms), now = now_ms();
     if (!due) return -1;
     return due > now ? (int)(due - now < 60000 ? due - now : 60000) : 0;
 }
@@ -157,6 +160,7 @@ int main(int argc, char **argv) {
         bool anyone = reap();
         if (end_ms && (!anyone || now_ms() >= end_ms)) break;
         more = command_step();
+        worker_step();
         more |= conn_step();
     }
     kill(-1, SIGKILL);

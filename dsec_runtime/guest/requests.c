@@ -6,6 +6,7 @@
 
 #include "agent.h"
 #include "command.h"
+#include "system.h"
 #include "worker.h"
 
 /* Tells one agent from another at the same place: a restarted sandbox is not the same. */
@@ -30,6 +31,8 @@ bool request_open(struct conn *conn, const struct frame *frame) {
     case F_PROCESSES: return command_list(conn, frame);
     case F_FORGET: return command_forget(conn, frame);
     case F_KILL: return command_end(conn, frame);
+    case F_CLOCK: return system_clock(conn, frame);
+    case F_RESEED: return system_reseed(conn, frame);
     default: return worker_start(conn, frame);
     }
 }
