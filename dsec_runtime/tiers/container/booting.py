@@ -19,6 +19,7 @@ from dsec_runtime.linux.ociruntime import Place
 from dsec_runtime.resources import controlfiles
 from dsec_runtime.resources.groups import PARENT, GroupLimits
 from dsec_runtime.resources.identities import Identity
+from dsec_runtime.resources.views import View
 from dsec_runtime.spec import SandboxSpec
 from dsec_runtime.tiers.container import bundle, roots
 from dsec_runtime.tiers.container.node import Node
@@ -41,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     limits: Filled
     held: HeldLayers
     network: Path | None
+    resolv_conf: Path | None
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -131,12 +133,19 @@ def _reachable(network: Path | None) -> Iterator[Path | None]:
         os.close(fd)
 
 
+def _views(node: Node, plan: Plan, seen: _Seen) -> list[View]:
+    views = node.views.of(plan.sandbox.folder, seen.cpus, plan.limits.memory_bytes)
+    if plan.resolv_conf is not None:
+        views.append(View(plan.resolv_conf, "/etc/resolv.conf"))
+    return views
+
+
 def _config(node: Node, plan: Plan, seen: _Seen, identity: Identity) -> bytes:
     wish = bundle.Wish(
         root=seen.root,
         hostname=plan.spec.hostname,
         identity=identity,
-        views=node.views.of(plan.sandbox.folder, seen.cpus, plan.limits.memory_bytes),
+        views=_views(node, plan, seen),
         network=seen.network,
         new_privileges=plan.spec.new_privileges,
         shm_bytes=int(plan.limits.memory_bytes * node.settings.shm_part),

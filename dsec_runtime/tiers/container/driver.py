@@ -11,20 +11,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from dsec_layers.api.holding import HeldLayers
+from dsec_layers.errors import DsecError
 from dsec_layers.linux import procinfo
-from dsec_runtime.errors import (
-    CreationFailedError,
-    InvalidRequestError,
-    SandboxError,
-    StateConflictError,
-)
+from dsec_runtime.errors import InvalidRequestError, StateConflictError
 from dsec_runtime.linux.kmsg import KernelLog, Victim
 from dsec_runtime.resources import views
 from dsec_runtime.spec import SandboxSpec
-from dsec_runtime.tiers.container import booting, pausing, snapshots
+from dsec_runtime.tiers.container import booting, failures, pausing, snapshots
 from dsec_runtime.tiers.container.booting import Plan, Trace
 from dsec_runtime.tiers.container.node import Node
 from dsec_runtime.tiers.container.places import Sandbox
+from dsec_runtime.tiers.container.settings import Filled
 from dsec_runtime.tiers.tier import OomKill, Running, Usage
 
 # The network namespace of a sandbox, made before it boots; None is an empty one.
@@ -40,10 +38,17 @@ class ContainerTier:
     """See TierDriver. One call at a time for each sandbox; any number for all."""
 
     def __init__(
-        self, node: Node, *, network: FindNetwork = no_network, trace: Trace = lambda _: None
+        self,
+        node: Node,
+        *,
+        network: FindNetwork = no_network,
+        resolv_conf: Path | None = None,
+        trace: Trace = lambda _: None,
     ) -> None:
+        """`resolv_conf` is shown as /etc/resolv.conf in sandboxes that have a network."""
         self._node = node
         self._network = network
+        self._resolv_conf = resolv_conf
         self._trace = trace
         self._kills = _Kills()
 
@@ -56,8 +61,7 @@ class ContainerTier:
             self._trace("layers held")
             self._node.disks.make(place.folder, limits.disk_bytes)
             self._trace("disk made")
-            network = self._network(sandbox, spec)
-            plan = Plan(sandbox=place, spec=spec, limits=limits, held=held, network=network)
+            plan = self._plan(place, spec, limits, held)
             return booting.boot(self._node, plan, self._trace)
 
     def reattach(self, running: Running) -> bool:
@@ -72,10 +76,8 @@ class ContainerTier:
     def destroy(self, sandbox: str) -> None:
         """See TierDriver."""
         place = self._node.places.sandbox(sandbox)
-        try:
+        with failures.told(f"something of {sandbox} cannot be removed"):
             booting.undo(self._node, place, self._trace)
-        except OSError as error:
-            raise SandboxError(f"something of {sandbox} cannot be removed: {error}") from error
         self._kills.forget(sandbox)
 
     def pause(self, running: Running) -> int:
@@ -89,7 +91,10 @@ class ContainerTier:
     def snapshot(self, running: Running, reference: str) -> str:
         """See TierDriver."""
         place = self._node.places.sandbox(running.id)
-        with pausing.still(self._node.groups, running.id):
+        with (
+            failures.told(f"no snapshot of {running.id}"),
+            pausing.still(self._node.groups, running.id),
+        ):
             return snapshots.commit(self._node.bench, place, running.digests, reference)
 
     def fork(self, running: Running, sandboxes: Mapping[str, SandboxSpec]) -> list[Running]:
@@ -97,7 +102,10 @@ class ContainerTier:
         source = self._node.places.sandbox(running.id)
         plans: list[Plan] = []
         with contextlib.ExitStack() as undone:
-            with pausing.still(self._node.groups, running.id):
+            with (
+                failures.told(f"{running.id} cannot be forked"),
+                pausing.still(self._node.groups, running.id),
+            ):
                 for sandbox, spec in sandboxes.items():
                     place = self._new_folder(sandbox)
                     undone.enter_context(self._undone(place))
@@ -158,19 +166,28 @@ class ContainerTier:
             )
         held = self._node.environments.share(source, place)
         snapshots.copy_disk(self._node.disks, source, place)
+        return self._plan(place, spec, limits, held)
+
+    def _plan(self, place: Sandbox, spec: SandboxSpec, limits: Filled, held: HeldLayers) -> Plan:
         network = self._network(place.id, spec)
-        return Plan(sandbox=place, spec=spec, limits=limits, held=held, network=network)
+        return Plan(
+            sandbox=place,
+            spec=spec,
+            limits=limits,
+            held=held,
+            network=network,
+            resolv_conf=self._resolv_conf if network else None,
+        )
 
     @contextlib.contextmanager
     def _undone(self, place: Sandbox) -> Iterator[None]:
         """On an error nothing of the sandbox is left, and the error is one of ours."""
         try:
-            yield
-        except BaseException as error:
-            with contextlib.suppress(OSError):  # told by `leftovers`, and tried again
+            with failures.creating(place.id):
+                yield
+        except BaseException:
+            with contextlib.suppress(OSError, DsecError):  # told by `leftovers`, and tried again
                 booting.undo(self._node, place, self._trace)
-            if isinstance(error, OSError):
-                raise CreationFailedError(f"{place.id} cannot be made: {error}") from error
             raise
 
 

@@ -9,11 +9,15 @@ import pytest
 
 from dsec_layers.api import catalog
 from dsec_layers.api.mounting import manager
-from dsec_layers.errors import NotFoundError
 from dsec_layers.linux import mount
 from dsec_layers.model.imagename import ImageName
 from dsec_layers.model.reference import Reference
-from dsec_runtime.errors import InvalidRequestError, StateConflictError, UnsupportedError
+from dsec_runtime.errors import (
+    InvalidRequestError,
+    StateConflictError,
+    UnknownSandboxError,
+    UnsupportedError,
+)
 from dsec_runtime.linux import namespaces
 from dsec_runtime.resources import layout
 from dsec_runtime.spec import CpuClass, Environment, Limits, SandboxSpec
@@ -102,7 +106,7 @@ def test_an_id_is_a_name(boxes: Sandboxes, name: str) -> None:
 
 def test_what_cannot_be_made_leaves_nothing(boxes: Sandboxes) -> None:
     name = boxes.new_id()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(UnknownSandboxError):
         boxes.tier.create(name, SandboxSpec(environment=Environment(reference="base/none:1")))
     with pytest.raises(InvalidRequestError):
         boxes.tier.create(name, SandboxSpec(environment=Environment()))
