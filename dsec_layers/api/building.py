@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dsec_layers.api import dictionary
 from dsec_layers.api.packedbefore import PackedBefore, key_of
 from dsec_layers.api.parentimages import ParentImages
@@ -212,7 +214,7 @@ def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event:
     from dsec_layers.api import reproducing
     from dsec_layers.builder import apart
 
-    images = dataclasses.replace(making.images, pull=False)  # those of the first build
+    images = msgspec.structs.replace(making.images, pull=False)  # those of the first build
     other = dataclasses.replace(making, workers=1 if making.workers != 1 else 2, images=images)
     on_event(Note("building once more, without the step cache"))
     with apart.apart(request.home) as home:
