@@ -199,6 +199,36 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
 
 
+class RefusedDestination(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sandbox wanted to go and may not."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that was not answered, and why."""
+
+    name: str
+    reason: str
+    count: int
+
+
+class NetworkCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox's network did since it was made; `refused` are those of ten minutes.
+
+    What is told of destinations and names is bounded, the packets are all.
+    """
+
+    allowed_packets: int
+    allowed_bytes: int
+    refused_packets: int
+    refused_bytes: int
+    refused: tuple[RefusedDestination, ...] = ()
+    refused_names: tuple[RefusedName, ...] = ()
+
+
 class FncallTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stateless task: files and code put into a warm sandbox, run once, and gone."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_runtime.errors import InvalidRequestError
+from dsec_runtime.network.settings import Settings
 from dsec_runtime.spec import MIB, Lifetime
 from dsec_runtime.tiers.container.settings import ContainerSettings
 
@@ -29,6 +30,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
     tcp: Tcp | None = None
     stores: tuple[str, ...] = ()
     container: ContainerSettings = ContainerSettings()
+    network: Settings = Settings()
     lifetime: Lifetime = Lifetime()  # for what a specification leaves open
     max_sandboxes: int = 4000
     creations: int = max(2, 2 * (os.cpu_count() or 1))  # at a time

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from dsec_runtime.edge import network
 from dsec_runtime.edge.admission import Admission
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.life import Life
+from dsec_runtime.edge.network import Networks
 from dsec_runtime.edge.principal import Principal
 from dsec_runtime.edge.sandboxes import Sandboxes, not_possible
 from dsec_runtime.errors import (
@@ -37,10 +37,13 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class Creating:
     """Makes entries that run, or none."""
 
-    def __init__(self, sandboxes: Sandboxes, life: Life, admission: Admission) -> None:
+    def __init__(
+        self, sandboxes: Sandboxes, life: Life, admission: Admission, networks: Networks
+    ) -> None:
         self._sandboxes = sandboxes
         self._life = life
         self._admission = admission
+        self._networks = networks
 
     async def create(
         self,
@@ -114,7 +117,7 @@ class Creating:
 
     def _check(self, spec: SandboxSpec) -> None:
         self._life.driving.tier(spec.tier)
-        network.check(spec.network)
+        self._networks.check(spec.network)
         wishes = spec.environment
         given = [wishes.reference is not None, bool(wishes.layers), wishes.image is not None]
         if sum(given) != 1:

@@ -10,6 +10,7 @@ import structlog
 
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.life import Life
+from dsec_runtime.edge.network import Networks
 from dsec_runtime.edge.sandboxes import Sandboxes
 from dsec_runtime.edge.transitions import FINAL
 from dsec_runtime.errors import SandboxError
@@ -19,13 +20,14 @@ _log = structlog.get_logger("dsec.edge.recovery")
 _RESTARTED = "the edge was restarted"
 
 
-async def recover(sandboxes: Sandboxes, life: Life) -> Mapping[str, int]:
+async def recover(sandboxes: Sandboxes, life: Life, networks: Networks) -> Mapping[str, int]:
     """Make journal and node agree, before anyone is served; how many went which way.
 
     The time in which no edge was there counts neither as idling nor against the leases of owners.
     """
     outcomes: Counter[str] = Counter()
     entries = [entry for entry in sandboxes.load() if entry.state not in FINAL]
+    await networks.reconcile({entry.row.id: entry.row.spec.network for entry in entries})
     done = await asyncio.gather(*(_settle(sandboxes, life, entry) for entry in entries))
     outcomes.update(done)
     outcomes["leftover"] = await _remove_leftovers(sandboxes, life)

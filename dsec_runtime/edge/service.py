@@ -16,9 +16,11 @@ from dsec_runtime.edge.execs import Execs
 from dsec_runtime.edge.journal import Journal
 from dsec_runtime.edge.life import Connect, Life
 from dsec_runtime.edge.metrics import Metrics
+from dsec_runtime.edge.network import Networks
 from dsec_runtime.edge.recovery import recover
 from dsec_runtime.edge.sandboxes import Clock, Sandboxes
 from dsec_runtime.edge.sweep import Sweep
+from dsec_runtime.network.network import Network
 from dsec_runtime.spec import Tier
 from dsec_runtime.tiers.tier import TierDriver
 
@@ -32,6 +34,7 @@ class Edge:
         tiers: Mapping[Tier, TierDriver],
         connect: Connect,
         clock: Clock = time.time,
+        network: Network | None = None,
     ) -> None:
         self.config = config
         (config.state / "events").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,7 +46,8 @@ class Edge:
         self.driving = Driving(tiers, threads=config.creations + 4)
         self.life = Life(self.sandboxes, self.driving, connect)
         self.admission = Admission(config, self.metrics)
-        self.creating = Creating(self.sandboxes, self.life, self.admission)
+        self.networks = Networks(network, self.driving)
+        self.creating = Creating(self.sandboxes, self.life, self.admission, self.networks)
         self.execs = Execs(self.sandboxes, self.life)
         self.sweep = Sweep(self.sandboxes, self.life)
         self.ending = asyncio.Event()  # streams close themselves
@@ -51,7 +55,7 @@ class Edge:
 
     async def start(self) -> Mapping[str, int]:
         """Find what a former edge has left, and begin to sweep; what was found."""
-        found = await recover(self.sandboxes, self.life)
+        found = await recover(self.sandboxes, self.life, self.networks)
         self._sweeping = asyncio.create_task(self.sweep.run())
         return found
 

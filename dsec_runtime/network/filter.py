@@ -13,11 +13,11 @@ from dsec_runtime.linux.nftables import NftError
 from dsec_runtime.network import kernelstate, ruleset
 from dsec_runtime.network.addresses import Address
 from dsec_runtime.network.answers import NodeNames
-from dsec_runtime.network.counts import NetworkCounts, RefusedDestination
 from dsec_runtime.network.router import Router
 from dsec_runtime.network.rules import Policy
 from dsec_runtime.network.ruleset import Member
 from dsec_runtime.network.sandboxes import Change, Sandbox, new_generation
+from dsec_runtime.spec import NetworkCounts, RefusedDestination
 
 _SPARE_CHAINS: Final = 64  # that nothing uses any more and that are kept
 

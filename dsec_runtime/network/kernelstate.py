@@ -8,9 +8,9 @@ from typing import Literal, cast
 from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.addresses import Address, Range
-from dsec_runtime.network.counts import RefusedDestination
 from dsec_runtime.network.ruleset import TABLE, Member
 from dsec_runtime.network.sandboxes import Sandbox
+from dsec_runtime.spec import RefusedDestination
 
 _PROTOCOLS = {6: "tcp", 17: "udp"}
 

@@ -21,38 +21,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from dsec_runtime.errors import InvalidRequestError, StateConflictError
+from dsec_runtime.errors import InvalidRequestError, StateConflictError, UnsupportedError
 from dsec_runtime.linux import namespaces
 from dsec_runtime.network import resolver, services, upstream
 from dsec_runtime.network.addresses import Range
 from dsec_runtime.network.answers import NodeNames
-from dsec_runtime.network.counts import NetworkCounts
 from dsec_runtime.network.filter import Filter
 from dsec_runtime.network.pool import Pool
 from dsec_runtime.network.resolver import Resolver
 from dsec_runtime.network.router import Router
 from dsec_runtime.network.rules import Policy, compile_rules
-from dsec_runtime.spec import NetworkRule
+from dsec_runtime.network.settings import Settings
+from dsec_runtime.spec import NetworkCounts, NetworkRule
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_USUAL: Final = Settings()
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How the network of a node is laid out; the range must be free in the node's own network.
-
-    `grace_s` is how long an answer is good after its time, since programs do not look at it.
-    `node` is the network namespace that leads out, where that is not this process's.
-    """
-
-    range: str = "10.231.0.0/16"
-    ready: int = 4
-    grace_s: float = 60.0
-    counts_age_s: float = 1.0
-    resolv_conf: Path = Path("/etc/resolv.conf")
-    node: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +51,12 @@ class Claimed:
 
 
 class Network:
-    """Thread-safe; all methods block. Errors are `errors.SandboxError`s."""
+    """Thread-safe; all methods block. Errors are `errors.SandboxError`s.
 
-    def __init__(self, home: Path, settings: Settings = Settings()) -> None:  # frozen
+    `resolv_conf` is the file that sandboxes show as /etc/resolv.conf.
+    """
+
+    def __init__(self, home: Path, settings: Settings = _USUAL) -> None:
         """Find what an earlier process left, or make it, and begin to answer names.
 
         Raises UnsupportedError naming what the machine lacks, InfrastructureError, and
@@ -88,6 +77,8 @@ class Network:
             self._filter = Filter(self._router, self._node, settings.grace_s, settings.counts_age_s)
             self._pool = Pool(self._router, settings.ready)
             self._adopt()
+            self.resolv_conf = folder / "resolv.conf"
+            self.resolv_conf.write_text(f"nameserver {addresses.resolver}\n")
             sockets = self._router.inside.run(lambda: resolver.listen(addresses.resolver))
             self._resolver = Resolver(
                 self._filter,
@@ -159,23 +150,28 @@ class Network:
         for sandbox_id in known.keys() - set(lost):
             try:
                 self._filter.apply(sandbox_id, self._compile(known[sandbox_id]))
-            except InvalidRequestError as error:
+            except (InvalidRequestError, UnsupportedError) as error:
                 # The operator took a service away: what is not known any more is not allowed.
                 _log.warning("network of %s: %s; it is allowed nothing", sandbox_id, error)
                 self._filter.apply(sandbox_id, Policy())
         return sorted(lost)
 
     def close(self) -> None:
-        """Stop answering; sandboxes keep their networks, and a new process finds them."""
+        """Stop answering. Sandboxes keep their networks, and a new process finds them.
+
+        Where there is none any more, all is taken away from the node.
+        """
         self._stop()
-        self._router.close()
+        if any(self._claims.iterdir()):
+            self._router.close()
+        else:
+            self._router.remove()
 
     def remove(self) -> None:
         """Take everything of this home away from the node; no sandbox may run any more."""
-        self._stop()
-        self._router.remove()
         for claim in self._claims.iterdir():
             claim.unlink()
+        self.close()
 
     def __enter__(self) -> Self:
         return self

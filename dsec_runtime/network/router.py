@@ -97,8 +97,7 @@ class Router:
 
     def _forward(self) -> None:
         """Let the node forward what comes in by its uplinks; what we switch on is for us only."""
-        if self.node.run(lambda: links.setting("ipv4/ip_forward")) == "1":
-            # Somebody wants the node to forward for others, too: what we switched on is now his.
+        if self._forwards_anyway():
             self._node_filter.run(f"flush set inet {self.table} forwarded")
             return
         shared = set().union(*map(self._forwarded, self._other_tables()))
@@ -111,6 +110,8 @@ class Router:
     def _clear(self) -> None:
         shared = set().union(*map(self._forwarded, self._other_tables()))
         for name in self._forwarded(self.table) - shared:
+            if self._forwards_anyway():
+                break
             with contextlib.suppress(OSError):  # the interface is gone
                 self.node.run(lambda: links.set_forwarding(name, "0"))  # noqa: B023 # run at once
         self.node.run(lambda: links.remove_link(self.link))
@@ -118,6 +119,13 @@ class Router:
         for path in self.folder.iterdir():
             if path.is_file():
                 namespaces.forget(path)
+
+    def _forwards_anyway(self) -> bool:
+        """Whether somebody wants the node to forward for others, too: what we switched on is his.
+
+        Switching it on for all is switching it on for each interface (ip-sysctl in the kernel).
+        """
+        return self.node.run(lambda: links.setting("ipv4/ip_forward")) == "1"
 
     def _other_tables(self) -> list[str]:
         """The tables of other homes on this node."""

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dsec_runtime.errors import InvalidRequestError
+from dsec_runtime.errors import InvalidRequestError, UnsupportedError
 from dsec_runtime.network.addresses import Address, Network4, network, normal_name
 from dsec_runtime.network.ports import NONE, PortSet, Protocol
 from dsec_runtime.network.services import Service, Table
@@ -135,9 +135,9 @@ NOTHING = Policy()
 
 
 def compile_rules(rules: Sequence[NetworkRule], table: Table) -> Policy:
-    """The decisions that `rules` make. Raises InvalidRequestError naming the rule.
+    """The decisions that `rules` make, with the services of the operator's `table`.
 
-    Services are looked up in the operator's `table`.
+    Raises InvalidRequestError naming the rule, and UnsupportedError for a service it does not have.
     """
     names: list[NameRule] = []
     networks: list[CidrRule] = []
@@ -171,7 +171,10 @@ def _add(
     service = services.get(rule.service or "")
     if service is None:
         known = ", ".join(sorted(services)) or "none"
-        raise ValueError(f"this node knows no service {rule.service} (it knows: {known})")
+        raise UnsupportedError(
+            f"this node knows no service {rule.service} (it knows: {known})",
+            hint="`dsec doctor` fills edge/services.toml, and an operator may write there",
+        )
     ports &= PortSet.of(service.ports, service.protocol)
     names += [_name_rule(it, allow=rule.allow, ports=ports, own=True) for it in service.names]
     networks += [CidrRule(network(it), rule.allow, ports) for it in service.networks]

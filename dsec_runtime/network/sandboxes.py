@@ -12,9 +12,9 @@ from typing import Final
 from dsec_runtime.network import ruleset
 from dsec_runtime.network.addresses import Address
 from dsec_runtime.network.answers import Answers, NodeNames
-from dsec_runtime.network.counts import RefusedName
 from dsec_runtime.network.rules import Policy
 from dsec_runtime.network.ruleset import Member
+from dsec_runtime.spec import RefusedName
 
 _MOST_NAMES: Final = 128  # refused ones that are remembered
 

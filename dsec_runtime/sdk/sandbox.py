@@ -25,6 +25,7 @@ from dsec_runtime.sdk.running import new_exec_id
 from dsec_runtime.sdk.transport import Transport
 from dsec_runtime.spec import (
     Lifetime,
+    NetworkCounts,
     NetworkRule,
     SandboxInfo,
 )
@@ -99,6 +100,10 @@ class Sandbox(Commands):
         return self._note(
             await self._transport.call("PUT", f"{self._path}/network", SandboxInfo, body)
         )
+
+    async def network_counts(self) -> NetworkCounts:
+        """What its network did, and what it was refused."""
+        return await self._transport.call("GET", f"{self._path}/network", NetworkCounts)
 
     async def set_ttl(
         self,

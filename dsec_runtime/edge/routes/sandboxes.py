@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dsec_runtime.edge import network
 from dsec_runtime.edge.calls import Call, Operation, Query
 from dsec_runtime.edge.entry import Entry
+from dsec_runtime.edge.sandboxes import not_possible
+from dsec_runtime.edge.service import Edge
 from dsec_runtime.edge.transitions import FINAL
 from dsec_runtime.errors import InvalidRequestError, StateConflictError
 from dsec_runtime.messages import (
@@ -23,7 +24,7 @@ from dsec_runtime.messages import (
     SnapshotRequest,
     UsageAnswer,
 )
-from dsec_runtime.spec import Lifetime, SandboxInfo, SandboxSpec
+from dsec_runtime.spec import Lifetime, NetworkCounts, NetworkRule, SandboxInfo, SandboxSpec
 
 
 async def create(call: Call) -> object:
@@ -83,9 +84,25 @@ async def fork(call: Call) -> object:
 async def set_network(call: Call) -> object:
     """Give it other rules."""
     entry, rules = call.entry(), call.body(NetworkRequest).rules
-    network.check(rules)
-    call.edge.sandboxes.respecify(entry, network=rules)
+    await call.edge.driving.finish(_set_network(call.edge, entry, rules))
     return entry.info()
+
+
+async def _set_network(edge: Edge, entry: Entry, rules: tuple[NetworkRule, ...]) -> None:
+    """First what can fail, then the journal: a start lets the rules of the journal hold."""
+    async with entry.lock:
+        if entry.state in FINAL or entry.row.running is None:
+            raise not_possible(entry, "be changed")
+        await edge.networks.apply(entry.row.id, rules)
+        edge.sandboxes.respecify(entry, network=rules)
+
+
+async def network_counts(call: Call) -> object:
+    """What its network was allowed and refused; a paused one stays paused."""
+    entry = call.entry()
+    if entry.state in FINAL:
+        raise not_possible(entry, "be measured")
+    return await call.edge.networks.counts(entry.row.id)
 
 
 async def set_lifetime(call: Call) -> object:
@@ -219,6 +236,14 @@ OPERATIONS = (
         NetworkRequest,
         SandboxInfo,
         audit="network",
+    ),
+    Operation(
+        "GET",
+        _AT + "/network",
+        "Tell what its network did and was refused",
+        network_counts,
+        None,
+        NetworkCounts,
     ),
     Operation(
         "PUT",

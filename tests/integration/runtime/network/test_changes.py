@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dsec_runtime.errors import InvalidRequestError, UnknownSandboxError
+from dsec_runtime.errors import UnknownSandboxError, UnsupportedError
 from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.network import Network
 from dsec_runtime.spec import NetworkRule
-from tests.integration.network.conftest import Node
+from tests.integration.runtime.network.conftest import Node
 from tests.support.internet import ONE, QUIET_S, TWO, connect, exchange, inside, look_up, reaches
 
 pytestmark = pytest.mark.root
@@ -68,7 +68,7 @@ def test_a_name_stays_open_when_the_new_rules_allow_it(node: Node) -> None:
 def test_rules_that_mean_nothing_change_nothing(node: Node) -> None:
     claimed = node.claim("a", WORLD)
 
-    with pytest.raises(InvalidRequestError, match="no service nothing"):
+    with pytest.raises(UnsupportedError, match="no service nothing"):
         node.network.apply("a", [NetworkRule(service="nothing")])
 
     assert reaches(claimed.netns, ONE, 80)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsec_runtime.errors import InvalidRequestError
+from dsec_runtime.errors import InvalidRequestError, UnsupportedError
 from dsec_runtime.network.addresses import Address, normal_name
 from dsec_runtime.network.ports import PROTOCOLS, Protocol
 from dsec_runtime.network.rules import Policy, compile_rules
@@ -195,7 +195,6 @@ def test_a_service_is_what_the_table_says_at_the_ports_of_both() -> None:
     [
         (NetworkRule(), "exactly one"),
         (NetworkRule(domain="a.example", cidr="10.0.0.0/8"), "exactly one"),
-        (NetworkRule(service="nothing"), "knows: packages"),
         (NetworkRule(domain="a..example"), "no host name"),
         (NetworkRule(domain="*"), "no host name"),
         (NetworkRule(domain="a.*.example"), "no host name"),
@@ -209,6 +208,11 @@ def test_a_rule_that_means_nothing_is_named(rule: NetworkRule, words: str) -> No
         policy(NetworkRule(domain="a.example"), rule)
 
     assert words in caught.value.message
+
+
+def test_a_service_that_the_node_does_not_know_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"no service nothing \(it knows: packages\)"):
+        policy(NetworkRule(service="nothing"))
 
 
 def test_names_are_compared_without_case_and_last_dot() -> None:

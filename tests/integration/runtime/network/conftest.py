@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from dsec_runtime.network.network import Claimed, Network, Settings
+from dsec_runtime.network.network import Claimed, Network
+from dsec_runtime.network.settings import Settings
 from dsec_runtime.spec import NetworkRule
 from tests.support.internet import Internet, internet
 
@@ -29,7 +31,7 @@ class Node:
 
     def restart(self, **changes: Any) -> None:
         self.network.close()
-        self.settings = replace(self.settings, **changes)
+        self.settings = msgspec.structs.replace(self.settings, **changes)
         self.network = Network(self.home, self.settings)
 
     def services(self, text: str) -> None:

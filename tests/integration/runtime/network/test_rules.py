@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dsec_runtime.spec import NetworkRule
-from tests.integration.network.conftest import Node
+from tests.integration.runtime.network.conftest import Node
 from tests.support import internet
 from tests.support.internet import ONE, OTHER, TWO, UDP_PORT, reaches
 

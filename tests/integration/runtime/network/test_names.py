@@ -7,7 +7,7 @@ import dns.rcode
 import pytest
 
 from dsec_runtime.spec import NetworkRule
-from tests.integration.network.conftest import Node
+from tests.integration.runtime.network.conftest import Node
 from tests.support.internet import (
     METADATA,
     ONE,

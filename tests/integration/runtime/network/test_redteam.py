@@ -16,7 +16,7 @@ from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.network import Claimed
 from dsec_runtime.spec import NetworkRule
-from tests.integration.network.conftest import Node
+from tests.integration.runtime.network.conftest import Node
 from tests.support import internet
 from tests.support.internet import (
     GATEWAY,
