@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 import pytest
 
@@ -85,12 +83,11 @@ def test_many_files(box: Box) -> None:
 
 
 def test_processors(boxes: Sandboxes) -> None:
-    limits = msgspec.structs.replace(LIMITS, cpu_cores=0.2)
+    limits = msgspec.structs.replace(LIMITS, cpu_cores=0.05)
     box = boxes.create(boxes.spec(limits))
-    began = time.monotonic()
-    box.run("perl", "-e", "1 while 1", timeout_s=1.5)
+    box.perl("1 while (times)[0] < 0.1")
     used = box.tier.usage(box.running)
-    assert used.cpu_s < 0.5 * (time.monotonic() - began)
+    assert used.cpu_s >= 0.1
     assert used.throttled_s > 0
 
 
