@@ -31,6 +31,7 @@ class BlobFiles:
         self.root = root
         self.url = f"{scheme}://{quote(str(root))}"
         self._may_move = scheme == "dir"
+        self._at_once_bytes = files.LOCAL_WRITE_BYTES if self._may_move else files.PIECE_BYTES
         self._handles = HandleCache()
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class BlobFiles:
 
     def _copy(self, blob: Descriptor, source: Path | bytes | Iterator[bytes], target: Path) -> bool:
         with files.aside(target.parent, self.root) as (fd, temporary):
-            _write_checked(fd, blob, source)
+            _write_checked(fd, blob, source, self._at_once_bytes)
             return self._publish(blob, temporary, target)
 
     def _publish(self, blob: Descriptor, path: Path, target: Path) -> bool:
@@ -184,7 +185,7 @@ class BlobFiles:
         return True
 
 
-def _write_checked(fd: int, blob: Descriptor, source: checked.Source) -> None:
+def _write_checked(fd: int, blob: Descriptor, source: checked.Source, at_once_bytes: int) -> None:
     """Write and sync `source`. Raises CorruptError when its size or digest is not the blob's.
 
     A cluster file system wants few large writes, one after the other: small pieces are gathered.
@@ -192,13 +193,13 @@ def _write_checked(fd: int, blob: Descriptor, source: checked.Source) -> None:
     gathered = bytearray()
     for piece in checked.pieces(blob, source):
         if not gathered and len(piece) >= files.PIECE_BYTES:
-            files.write_all(fd, piece)
+            files.write_all(fd, piece, at_once_bytes)
             continue
         gathered += piece
         if len(gathered) >= files.PIECE_BYTES:
-            files.write_all(fd, gathered)
+            files.write_all(fd, gathered, at_once_bytes)
             gathered.clear()
-    files.write_all(fd, gathered)
+    files.write_all(fd, gathered, at_once_bytes)
     os.fsync(fd)
 
 

@@ -14,6 +14,9 @@ from dsec_layers.errors import DISK_FULL, DsecError, NoSpaceError, StoreError
 
 TEMPORARY_PREFIX: Final = "tmp-"
 PIECE_BYTES: Final = 1 << 20
+# A large write gets large pages, which a virtual machine may have to get from its host first: 1 GB
+# in writes of 1 MiB took 1.6 s of CPU in one, in these 0.22 s. On others they cost nothing.
+LOCAL_WRITE_BYTES: Final = 64 << 10
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CANNOT_SYNC = (
     errno.EINVAL,
@@ -95,11 +98,13 @@ def aside(directory: Path, root: Path) -> Iterator[tuple[int, Path]]:
         path.unlink(missing_ok=True)
 
 
-def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data`. Raises OSError."""
+def write_all(
+    fd: int, data: bytes | bytearray | memoryview, at_once_bytes: int = PIECE_BYTES
+) -> None:
+    """Write all of `data`, so much of it at once. Raises OSError."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        view = view[os.write(fd, view[:at_once_bytes]) :]
 
 
 def link_if_absent(path: Path, target: Path) -> bool:

@@ -12,10 +12,11 @@ from dsec_layers.errors import NotFoundError, StoreError
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.registry import checked, files
 from dsec_layers.registry.naming import GENERIC_TYPE, blob_name
-from dsec_layers.registry.s3.bucket import Bucket, Refused
+from dsec_layers.registry.s3.bucket import Bucket, Found, Refused
 from dsec_layers.registry.s3.reading import read_range
 from dsec_layers.registry.s3.uploading import Uploads
 
+SMALL_BYTES: Final = 1 << 20  # what needs no turn among the large ones
 _NAME: Final = re.compile(r"(?:packs|blobs)/[0-9a-f]{2}/([0-9a-f]{64})")
 
 
@@ -26,6 +27,7 @@ class S3Blobs:
         self.bucket = bucket
         self.url = bucket.url
         self.uploads = Uploads(bucket)
+        self._absent: set[str] = set()
 
     def close(self) -> None:
         """End the threads that send."""
@@ -34,6 +36,8 @@ class S3Blobs:
     def has(self, blob: Descriptor) -> bool:
         """See `BlobReader.has`. An object of another size does not count."""
         found = self.bucket.head(blob_name(blob))
+        if found is None:
+            self._absent.add(blob.digest)
         return found is not None and found.size == blob.size
 
     def read(self, blob: Descriptor, offset: int = 0, length: int | None = None) -> bytes:
@@ -55,8 +59,7 @@ class S3Blobs:
     def put(self, blob: Descriptor, source: checked.Source, *, consume: bool = False) -> bool:
         """See `BlobWriter.put`. Any number of writers may put the same blob at once."""
         name = blob_name(blob)
-        found = self.bucket.head(name)
-        written = False
+        found, written = self._before(blob), False
         with files.explained(f"cannot write {name} in {self.url}"):
             if found is None or found.size != blob.size:
                 written = self._write(name, blob, source, absent=found is None)
@@ -87,6 +90,17 @@ class S3Blobs:
         if not self.bucket.touch(blob_name(blob)):
             raise self._missing(blob)
 
+    def _before(self, blob: Descriptor) -> Found | None:
+        """What stands where a blob shall be.
+
+        What `has` did not find is not looked for again: that it is still so is a condition of the
+        write.
+        """
+        if blob.digest in self._absent:
+            self._absent.discard(blob.digest)
+            return None
+        return self.bucket.head(blob_name(blob))
+
     def _stat(self, blob: Descriptor) -> tuple[int, float]:
         """Size and time."""
         found = self.bucket.head(blob_name(blob))
@@ -101,7 +115,7 @@ class S3Blobs:
         """Whether we wrote it: another writer of the same blob may have been first."""
         pieces = checked.pieces(blob, source)
         try:
-            if blob.size <= self.uploads.part_bytes:
+            if blob.size <= SMALL_BYTES:
                 self.bucket.put(name, b"".join(pieces), absent=absent)
             else:
                 self.uploads.send(name, blob.size, pieces, absent=absent)

@@ -114,7 +114,7 @@ class Bucket:
     def put(
         self,
         name: str,
-        data: bytes,
+        data: bytes | bytearray,
         *,
         absent: bool = False,
         etag: str = "",
@@ -131,7 +131,7 @@ class Bucket:
             self.client.put_object(
                 Bucket=self.location.bucket,
                 Key=self.key(name),
-                Body=data,
+                Body=data,  # type: ignore[arg-type]  # boto3 takes it, its stubs do not know
                 ContentMD5=md5(data),
                 Metadata=metadata or {},
                 **condition,  # type: ignore[arg-type]

@@ -1,14 +1,15 @@
-"""Large objects in parts, several at once, with bounded memory; visible when all of it was right.
+"""Large objects, several at once, with bounded memory; visible when all of it was right.
 
-The parts are sent while the blob is still being hashed. Only after its digest has been found right
-is the upload completed; whatever goes wrong before, it is aborted and its parts are gone.
+What fits in one part is sent whole when its digest has been found right, which spares the requests
+around parts. Of others the parts are sent while the blob is still being hashed. Only after its
+digest has been found right is the upload completed; whatever goes wrong before, it is aborted and
+its parts are gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from dsec_layers.errors import DsecError, StoreError
 from dsec_layers.registry.s3.bucket import Bucket, md5
+from dsec_layers.registry.s3.buffers import Buffers
 from dsec_layers.registry.s3.failures import code_of
 
 if TYPE_CHECKING:
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
         ListMultipartUploadsOutputTypeDef,
     )
 
-PART_BYTES: Final = 8 << 20
+PART_BYTES: Final = 32 << 20
 SENDERS: Final = 4
+BUFFERS: Final = SENDERS + 1  # one is filled meanwhile
+_LEAST_PART_BYTES: Final = 5 << 20
 _MAX_PARTS: Final = 10_000
 _log = logging.getLogger(__name__)
 
@@ -35,13 +39,13 @@ _log = logging.getLogger(__name__)
 class Uploads:
     """Sends the parts of all uploads of one store. Safe for many threads.
 
-    All together hold `SENDERS` parts under way, and each upload the one that it is filling.
+    All together hold `BUFFERS` parts in memory: `SENDERS` on their way, the others being filled.
     """
 
     def __init__(self, bucket: Bucket, part_bytes: int = PART_BYTES) -> None:
         self._bucket = bucket
         self.part_bytes = part_bytes
-        self._room = threading.BoundedSemaphore(SENDERS)
+        self._buffers = Buffers(BUFFERS)
         self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="s3-upload")
 
     def send(self, name: str, size: int, pieces: Iterator[bytes], *, absent: bool) -> None:
@@ -49,14 +53,16 @@ class Uploads:
 
         With `absent` Refused is raised when there is such an object by then.
         """
-        part_bytes = max(self.part_bytes, -(-size // _MAX_PARTS))
+        if size <= self.part_bytes:
+            self._send_whole(name, size, pieces, absent=absent)
+            return
+        part_bytes = _part_bytes(size, self.part_bytes)
         upload = self._begin(name)
         running: list[Future[CompletedPartTypeDef]] = []
         try:
-            for number, part in enumerate(_parts(pieces, part_bytes), 1):
-                self._room.acquire()
+            for number, part in enumerate(self._buffers.parts(pieces, part_bytes), 1):
                 sent = self._pool.submit(self._send, name, upload, number, part)
-                sent.add_done_callback(lambda _: self._room.release())
+                sent.add_done_callback(lambda _, part=part: self._buffers.give_back(part))  # type: ignore[misc]
                 running.append(sent)
                 _raise_failed(running)
             parts = [each.result() for each in running]
@@ -83,6 +89,14 @@ class Uploads:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+    def _send_whole(self, name: str, size: int, pieces: Iterator[bytes], *, absent: bool) -> None:
+        # with room for one byte more it ends when the pieces do, which have been compared by then
+        for part in self._buffers.parts(pieces, size + 1):
+            try:
+                self._bucket.put(name, part, absent=absent)
+            finally:
+                self._buffers.give_back(part)
 
     def _begin(self, name: str) -> str:
         bucket = self._bucket
@@ -178,20 +192,10 @@ class Uploads:
             }
 
 
-def _parts(pieces: Iterator[bytes], part_bytes: int) -> Iterator[bytearray]:
-    """The same bytes in parts of that size, not copied again; the last may be smaller."""
-    part = bytearray()
-    for piece in pieces:
-        view = memoryview(piece)
-        while view:
-            room = part_bytes - len(part)
-            part += view[:room]
-            view = view[room:]
-            if len(part) == part_bytes:
-                yield part
-                part = bytearray()
-    if part:
-        yield part
+def _part_bytes(size: int, most: int) -> int:
+    """The size of each part but the last: the same for all, lest the last be tiny."""
+    count = min(-(-size // most), _MAX_PARTS)
+    return max(_LEAST_PART_BYTES, -(-size // count))
 
 
 def _raise_failed(running: list[Future[CompletedPartTypeDef]]) -> None:

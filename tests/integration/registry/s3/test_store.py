@@ -132,6 +132,30 @@ def test_an_object_of_another_size_is_corrupt_and_the_next_put_heals_it(
     assert store.read(BLOB) == DATA
 
 
+def test_what_was_not_found_is_not_looked_for_again(store: S3Store, gate: FaultGate) -> None:
+    assert not store.has(BLOB)
+    gate.reset()
+    assert store.put(BLOB, DATA) is True
+    assert gate.requests == 1
+    assert store.put(BLOB, DATA) is False
+
+
+@pytest.mark.parametrize("size", [len(DATA), 100])
+def test_what_another_wrote_since_it_was_not_found_stays(
+    seaweed: S3Server, store: S3Store, prefix: str, size: int
+) -> None:
+    assert not store.has(BLOB)
+    key = f"{prefix}/{blob_name(BLOB)}"
+    seaweed.client.put_object(Bucket=BUCKET, Key=key, Body=DATA[:size])
+    if size == BLOB.size:
+        assert store.put(BLOB, DATA) is False
+        return
+    with pytest.raises(StoreError, match="something else"):
+        store.put(BLOB, DATA)
+    assert store.put(BLOB, DATA) is True
+    assert store.read(BLOB) == DATA
+
+
 def test_objects_of_others_are_passed_over(seaweed: S3Server, store: S3Store, prefix: str) -> None:
     layer = put_layer(store, BASE, [DATA])
     blobs = list(store.blobs())
