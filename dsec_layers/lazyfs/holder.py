@@ -3,8 +3,12 @@
 It opens /dev/fuse once and lends the descriptor (SCM_RIGHTS) to every daemon that asks, together
 with a nonce that names this connection in the mount table. The daemon keeps the line to it open;
 when that breaks the daemon has died, and the holder starts the program that it was given, to see to
-a successor. It is run as a bare file (`python -I -S holder.py RUN SUCCESSOR... --ready-fd N`),
-imports next to nothing, and does nothing else: the less it does, the longer it lives.
+a successor. When none lasts for `DSEC_ABANDON_S` seconds the holder ends, and the connection with
+it: what waits gets an error, for whoever waits without end, an unmount or a sync(2) of the machine
+among them, is worse off than with one.
+
+It is run as a bare file (`python -I -S holder.py RUN SUCCESSOR... --ready-fd N`), imports next to
+nothing, and does nothing else: the less it does, the longer it lives.
 """
 
 from __future__ import annotations
@@ -23,9 +27,12 @@ from typing import NamedTuple
 _SOCKET = "holder.sock"
 _NONCE_BYTES = 16
 _SHORT_LIFE_S = 10.0
+_LASTED_S = 1.0  # whoever lived for so long has served
 _FIRST_PAUSE_S = 0.25
 _END_TIMEOUT_S = 5.0
 _MOST_PAUSE_S = 5.0  # somebody may wait in the kernel with a lock in his hands
+_PATIENCE_S = 300.0
+PATIENCE = "DSEC_ABANDON_S"
 
 
 class Lent(NamedTuple):
@@ -98,27 +105,70 @@ def _say(line: socket.socket, word: bytes) -> tuple[str, list[int]]:
     return nonce.decode(), list(fds)
 
 
-def _serve(server: socket.socket, fuse: int, successor: list[str]) -> None:
+class _Daemon:
+    """The daemon that has borrowed last: when to start its successor, and when to give up."""
+
+    def __init__(self, successor: list[str], patience_s: float) -> None:
+        self.line: socket.socket | None = None
+        self._successor = successor
+        self._patience_s = patience_s
+        self._lent_at = 0.0
+        self._pause = 0.0
+        self._due: float | None = None
+        self._missed_since: float | None = None  # by a daemon that lasted
+
+    def came(self, line: socket.socket | None) -> None:
+        self.line, self._lent_at, self._due = line, time.monotonic(), None
+
+    def died(self) -> None:
+        now = time.monotonic()
+        lived_s = now - self._lent_at
+        short = lived_s < _SHORT_LIFE_S
+        self._pause = min(2 * self._pause + _FIRST_PAUSE_S, _MOST_PAUSE_S) if short else 0.0
+        if lived_s >= _LASTED_S or self._missed_since is None:
+            self._missed_since = now
+        self.line, self._due = None, now + self._pause
+
+    def patience_s(self) -> float | None:
+        """How long there is nothing to do."""
+        give_up = None if self._missed_since is None else self._missed_since + self._patience_s
+        moments = [each for each in (self._due, give_up) if each is not None]
+        if self.line is not None or not moments:
+            return None
+        return max(0.0, min(moments) - time.monotonic())
+
+    def succeeded_or_missed(self) -> bool:
+        """Start a successor when it is time; False when none has come for too long."""
+        now = time.monotonic()
+        if self.line is not None or self._missed_since is None:
+            return True
+        if now >= self._missed_since + self._patience_s:
+            return False
+        if self._due is not None and now >= self._due:
+            _start(self._successor)
+            self._due = None
+        return True
+
+
+def _serve(server: socket.socket, fuse: int, daemon: _Daemon) -> None:
     nonce = os.urandom(_NONCE_BYTES).hex().encode()
     mine = os.stat(_SOCKET).st_ino  # noqa: PTH116
-    word, line, lent_at, pause = b"", None, 0.0, 0.0
-    due: float | None = None  # when to start a successor
+    word = b""
     while word != b"end":
-        patience = None if due is None else max(0.0, due - time.monotonic())
-        ready, _, _ = select.select([server, line] if line else [server], [], [], patience)
-        if not ready:
-            _start(successor)
-            due = None
+        line = daemon.line
+        awaited = [server, line] if line else [server]
+        ready, _, _ = select.select(awaited, [], [], daemon.patience_s())
         if line in ready:
             if not _is_there(mine):  # another has taken this place; nobody can borrow here
                 return
-            short = time.monotonic() - lent_at < _SHORT_LIFE_S
-            pause = min(2 * pause + _FIRST_PAUSE_S, _MOST_PAUSE_S) if short else 0.0
-            line, due = None, time.monotonic() + pause
+            daemon.died()
         if server in ready:
             word, caller = _answer(server, fuse, nonce)
             if word == b"lend":
-                line, lent_at, due = caller, time.monotonic(), None
+                daemon.came(caller)
+        elif not daemon.succeeded_or_missed():
+            os.write(2, b"no daemon for too long: the holder lets go of the FUSE connection\n")
+            break
     os._exit(0)  # the caller's line breaks when nothing is left of this process
 
 
@@ -146,6 +196,14 @@ def _start(argv: list[str]) -> None:
         os.posix_spawn(argv[0], argv, os.environ, setsigdef=[signal.SIGCHLD])
 
 
+def _patience_s() -> float:
+    try:
+        patience_s = float(os.environ.get(PATIENCE) or _PATIENCE_S)
+    except ValueError:
+        patience_s = _PATIENCE_S
+    return patience_s if patience_s > 0 else float("inf")
+
+
 def _main(run: str, successor: list[str], ready: int) -> None:
     os.chdir(run)
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
@@ -163,7 +221,7 @@ def _main(run: str, successor: list[str], ready: int) -> None:
             score.write("-900")
         os.write(ready, b"ready\n")
         os.close(ready)
-        _serve(server, fuse, successor)
+        _serve(server, fuse, _Daemon(successor, _patience_s()))
 
 
 if __name__ == "__main__":

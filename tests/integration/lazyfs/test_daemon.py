@@ -26,6 +26,7 @@ from dsec_layers.errors import (
     NotFoundError,
 )
 from dsec_layers.lazyfs.client import DaemonClient
+from dsec_layers.lazyfs.holder import PATIENCE
 from dsec_layers.lazyfs.metadata import unpacked_metadata
 from dsec_layers.linux import detached, mount
 from dsec_layers.model.manifest import OCI_MANIFEST, Descriptor
@@ -605,3 +606,61 @@ def test_requests_that_are_none(client: DaemonClient, disk: Path) -> None:
         connection.sendall(protocol.encode_request(protocol.GetStatus()))
         assert protocol.decode_answer(answers.readline(), protocol.Status).layers == ()
         answers.close()
+
+
+def test_a_daemon_that_nobody_succeeds_is_not_waited_for_without_end(
+    client: DaemonClient,
+    layer: Descriptor,
+    store: DirectoryStore,
+    disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PATIENCE, "1")
+    client.hold()  # with nobody who would start a successor
+    attached = client.ensure().attach(layer, [store.url])
+    holder = holder_pid(disk / "home")
+    kill(client.status().pid)
+    with pytest.raises(OSError):  # noqa: PT011 - the kernel has several words for it
+        read_direct(attached.path, 0, BLOCK)
+    assert detached.wait_for_exit(holder, 60)
+    with pytest.raises(OSError):  # noqa: PT011
+        os.stat(attached.path)
+    assert client.recorded_layers() == [layer.parsed_digest.hex]
+    assert client.ensure().attach(layer, [store.url]) == attached
+    assert holder_pid(disk / "home") != holder
+    assert read_direct(attached.path, 0, len(DATA)) == DATA
+
+
+def test_a_holder_waits_for_a_daemon_as_long_as_it_is_told(
+    client: DaemonClient, layer: Descriptor, store: DirectoryStore, disk: Path
+) -> None:
+    client.hold()
+    attached = client.ensure().attach(layer, [store.url])
+    holder = holder_pid(disk / "home")
+    kill(client.status().pid)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_direct, attached.path, 0, len(DATA))
+        client.ensure()
+        assert reading.result(60) == DATA
+    assert holder_pid(disk / "home") == holder
+
+
+def test_daemons_that_die_at_once_are_nobodys_successors(
+    client: DaemonClient,
+    layer: Descriptor,
+    store: DirectoryStore,
+    disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many come: none lasts, and whoever waits is told so in the end."""
+    monkeypatch.setenv(PATIENCE, "3")
+    attached = client.ensure().attach(layer, [store.url])
+    holder = holder_pid(disk / "home")
+    with ThreadPoolExecutor(1) as pool:
+        gone = pool.submit(detached.wait_for_exit, holder, 60)
+        while not gone.done():
+            with contextlib.suppress(DaemonError, ProcessLookupError):
+                kill(client.status().pid)
+        assert gone.result()
+    with pytest.raises(OSError):  # noqa: PT011
+        read_direct(attached.path, 0, BLOCK)
