@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dsec_layers.api import building
+from dsec_layers.api import building, publishing
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.reference import Reference
+from dsec_layers.registry import layers
+from dsec_layers.registry.collect import Rules, collect
 
 pytestmark = [pytest.mark.root, pytest.mark.overlay, pytest.mark.oci]
 
@@ -73,6 +76,30 @@ def test_a_layer_that_is_not_whole_is_packed_again(project: Project) -> None:
         store.delete(blob)
         assert project.build() == (digest, 7)
         assert {each.digest: store.read(each) for each in store.blobs()} == kept
+
+
+def test_a_collector_without_grace_takes_nothing_from_a_build_that_packs_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tag leads to the layer that the build has found: only its lease keeps it."""
+    digest, _ = project.build()
+    store = project.bench.local
+    store.untag(Reference.parse("base/x:v1"))
+    blobs = {blob.digest for blob in store.blobs()}
+    tagged = publishing.tagged
+
+    def late(*args: Any) -> object:
+        assert collect(store, Rules(grace_s=-1)).blobs == 0
+        return tagged(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "tagged", late)
+        assert project.build() == (digest, 0)
+    found = layers.load_layer(store, store.resolve(Reference.parse("base/x:v1")))
+    for blob in found.manifest.blobs:
+        assert store.read(blob) == b"".join(store.stream(blob))
+    store.untag(Reference.parse("base/x:v1"))
+    assert collect(store, Rules(grace_s=-1)).blobs == len(blobs), "its lease has ended"
 
 
 def test_a_damaged_record_is_none(project: Project) -> None:

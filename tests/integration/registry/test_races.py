@@ -14,11 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from dsec_layers.api.packedbefore import PackedBefore
+from dsec_layers.builder.pack import pack_layer
+from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.reference import Kind, Reference
-from dsec_layers.registry import layers, tagging, transfer
+from dsec_layers.registry import layers, leases, tagging, transfer
 from dsec_layers.registry.collect import Rules, collect
 from dsec_layers.registry.condemned import Timing
 from dsec_layers.registry.directory import DirectoryStore
+from dsec_layers.sources.directory import walk
 from tests.support.profiles import NIGHTLY
 from tests.support.stores import put_environment, put_layer
 
@@ -108,6 +112,39 @@ def test_pushes_beside_a_collector(source: DirectoryStore, tmp_path: Path) -> No
         ]
         assert [ended(each) for each in [started(work, chance) for work in works]] == [0, 0, 0]
         check_whole(store, ENV, WORK)
+
+
+def test_builds_that_pack_nothing_beside_a_collector(tmp_path: Path) -> None:
+    """The layer that is found has lost its tag: only the lease of the build keeps it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "file").write_bytes(random.Random(1).randbytes(200_000))
+
+    def build(folder: Path) -> None:
+        store = DirectoryStore.open(folder)
+        with leases.hold(store, purpose="build") as held:
+            before = PackedBefore(folder.parent / f"{folder.name}.records", store, held)
+            layer = before.find("key") or packed(before)
+            held.check()
+            tagging.set_tag(store, WORK, layer.descriptor)
+
+    def packed(before: PackedBefore) -> MountLayer:
+        writer = leases.LeasedWriter(before.store, before.held)
+        made = pack_layer(
+            walk(tree), kind=WORK.kind, name=WORK.name, store=writer, work_dir=tmp_path
+        )
+        layer = MountLayer(made.manifest.descriptor(), made.manifest, made.config, before.store)
+        before.remember("key", WORK, layer)
+        return layer
+
+    for number in range(TIMES):
+        chance = random.Random(number)
+        store = DirectoryStore.open(tmp_path / f"{number}", create=True)
+        build(store.root)
+        tagging.remove_tag(store, WORK)
+        works = [partial(build, store.root), partial(gather, store.root)]
+        assert [ended(each) for each in [started(work, chance) for work in works]] == [0, 0]
+        check_whole(store, WORK)
 
 
 def test_tags_that_move_beside_a_collector(source: DirectoryStore, tmp_path: Path) -> None:
