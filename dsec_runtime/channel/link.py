@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from dsec_runtime.channel import frames
 from dsec_runtime.channel.frames import Decoder, Frame, Tag, Type, Value
@@ -84,8 +84,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio has connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Asyncio fills it and calls buffer_updated before anything else may run."""
