@@ -23,8 +23,6 @@ _OUTPUT_NUMERIC: Final = 0x380  # NFT_CTX_OUTPUT_NUMERIC_ALL: protocols, symbols
 class NftError(InfrastructureError):
     """The kernel or the library refused a transaction; nothing of it happened."""
 
-    code = "packet_filter"
-
 
 class Nftables:
     """A connection to the packet filter of one network namespace; thread-safe."""

@@ -17,11 +17,11 @@ import msgspec
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import NFCTSocket
 
-from dsec_runtime.errors import UnsupportedError
+from dsec_runtime.errors import InfrastructureError
 from dsec_runtime.linux import namespaces
 from dsec_runtime.linux.namespaces import Inside
 from dsec_runtime.linux.nftables import Nftables, NftError
-from dsec_runtime.network import links, ruleset
+from dsec_runtime.network import capability, links, ruleset
 from dsec_runtime.network.addresses import Network4, Range
 
 _ROUTER: Final = "router"
@@ -36,7 +36,7 @@ class Router:
 
         Raises UnsupportedError naming what the machine lacks, and InfrastructureError.
         """
-        _require_root()
+        capability.require()
         self.folder, self.addresses = folder, addresses
         self.path = folder / _ROUTER
         tag = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:6]
@@ -79,9 +79,8 @@ class Router:
             self.node.run(lambda: links.join_node(self.link, self.path, self.addresses, first))
         except NetlinkError as error:
             self._clear()
-            raise UnsupportedError(
-                f"the kernel refuses a network for sandboxes: {error}",
-                hint="virtual Ethernet pairs are needed (CONFIG_VETH); try: modprobe veth",
+            raise InfrastructureError(
+                f"the kernel refuses a network for sandboxes: {error}"
             ) from error
         except BaseException:
             self._clear()
@@ -152,11 +151,3 @@ class _NameSet(msgspec.Struct):
 def _flush(mark: int) -> None:
     with NFCTSocket() as netlink, contextlib.suppress(NetlinkError):
         netlink.flush(mark=mark, mark_mask=0xFFFFFFFF)
-
-
-def _require_root() -> None:
-    if os.geteuid() != 0:
-        raise UnsupportedError(
-            f"networks of sandboxes need root, and this runs as uid {os.geteuid()}",
-            hint="run the edge as root",
-        )
