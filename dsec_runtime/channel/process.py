@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self
 
 from dsec_runtime.channel import frames, replies
 from dsec_runtime.channel.flow import Outflow
@@ -69,7 +68,8 @@ class Process:
         self._received = list(offsets)
         self._acked = list(offsets)
         self._input = Outflow(frames.STDIN_WINDOW)
-        self._has_reader = False
+        self._reader: asyncio.Task[object] | None = None  # who took a piece last
+        self._last: Output | None = None  # acknowledged when the next is asked for
 
     # what the channel and its link call
 
@@ -161,25 +161,22 @@ class Process:
         """Wait until it runs. Raises CommandFailedError when it cannot be started."""
         await asyncio.shield(self._started)
 
-    async def __aiter__(self) -> AsyncIterator[Output]:
-        if self._has_reader:
-            raise StateConflictError(f"the output of command {self.id} is read by another task")
-        self._has_reader = True
-        try:
-            while (piece := await self._next()) is not None:
-                yield piece
-                self._acknowledge(piece)
-        finally:
-            self._has_reader = False
+    def __aiter__(self) -> Self:
+        return self
 
-    async def _next(self) -> Output | None:
+    async def __anext__(self) -> Output:
+        self._reader = asyncio.current_task()
+        if self._last is not None:
+            self._acknowledge(self._last)
+        self._last = None
         while not self._pieces:
             if self._ended.done():
                 self._ended.result()
-                return None
+                raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
-        return self._pieces.popleft()
+        self._last = self._pieces.popleft()
+        return self._last
 
     def _acknowledge(self, piece: Output) -> None:
         number = _STREAMS.index(piece.stream)
@@ -191,8 +188,9 @@ class Process:
         self._link.send(frames.encode(Type.ACK, self._number, payload, flags=number + 1))
 
     async def wait(self) -> ExecEnd:
-        """How it ended; output that no other task reads is dropped."""
-        if not self._has_reader:
+        """How it ended; the rest of its output is dropped, unless another task is reading it."""
+        reader = self._reader
+        if reader is None or reader.done() or reader is asyncio.current_task():
             async for _ in self:
                 pass
         return await asyncio.shield(self._ended)

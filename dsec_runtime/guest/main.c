@@ -158,10 +158,11 @@ int main(int argc, char **argv) {
         loop_wait(wait_ms(more));
         take_signals();
         bool anyone = reap();
-        if (end_ms && (!anyone || now_ms() >= end_ms)) break;
         more = command_step();
         worker_step();
         more |= conn_step();
+        /* The last output and ends are told first. */
+        if (end_ms && ((!anyone && !more) || now_ms() >= end_ms)) break;
     }
     kill(-1, SIGKILL);
     return 0;
