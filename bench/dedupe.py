@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bench.report import Metric, Report
 from dsec_layers.api import building, importing, mounting, moving
+from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry.urls import open_store
@@ -87,9 +88,7 @@ def _push(bench: Workbench, release: str, context: Path, url: str) -> int:
     layerfile.write_text(f"LAYER workspace django\nFROM {BASE}\nCOPY site /opt/site\n")
     at = RELEASES.index(release)
     last = [_reference(each) for each in RELEASES[max(0, at - DICTIONARIES) : at]]
-    options = building.BuildOptions(
-        layerfile=layerfile, epoch_s=EPOCH_S, chunk_dicts=tuple(reversed(last))
-    )
+    options = BuildOptions(layerfile=layerfile, epoch_s=EPOCH_S, chunk_dicts=tuple(reversed(last)))
     building.build(bench, context, _reference(release), options)
     return moving.push(bench, _reference(release), url).sent_bytes
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from bench.report import Metric, Report
 from bench.trees import make_tree
 from dsec_layers.api import building, importing, mounting
+from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.reference import Kind, Reference
 from tests.support.packed import pack_files
@@ -85,7 +86,7 @@ def _prepare(bench: Workbench, folder: Path) -> None:
             bench,
             folder,
             Reference.parse(f"toolkit/x:{version}"),
-            building.BuildOptions(layerfile=layerfile),
+            BuildOptions(layerfile=layerfile),
         )
     base = bench.resolve(Reference.parse("base/small:v1"))
     for number in range(REBUILDS):
@@ -101,7 +102,7 @@ def _rebuild(bench: Workbench, folder: Path, number: int) -> tuple[float, int, i
         "COPY toolkit /tmp/x\nRUN mkdir -p /opt && cp -r /tmp/x /opt/x && rm -r /tmp/x\n"
     )
     before, started = _store_bytes(bench), time.perf_counter()
-    row = building.build(bench, folder, None, building.BuildOptions(layerfile=layerfile))
+    row = building.build(bench, folder, None, BuildOptions(layerfile=layerfile))
     seconds = time.perf_counter() - started
     return seconds, row.stored_bytes, _store_bytes(bench) - before
 

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dsec_layers.api import dictionary
+from dsec_layers.api.buildrequests import BuildOptions, request_of
 from dsec_layers.api.packedbefore import PackedBefore, key_of
 from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.parents import Parents
-from dsec_layers.api.publishing import check_name, tagged
+from dsec_layers.api.publishing import tagged
 from dsec_layers.api.rows import LayerRow
-from dsec_layers.api.runtimes import remembered_runtime
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import work_folder
 from dsec_layers.builder import build as builder
 from dsec_layers.builder import housekeeping
 from dsec_layers.builder.events import Note, Progress
-from dsec_layers.builder.layers import Image
-from dsec_layers.builder.request import (
-    BuildRequest,
-    BuildResult,
-    Lent,
-    default_jobs,
-    lend_nothing,
-    locate,
-)
-from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.builder.request import BuildRequest, BuildResult
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.manifest import Provenance
@@ -46,47 +36,11 @@ if TYPE_CHECKING:
     from dsec_layers.model.blobs import Store
 
 
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """How to build. `layerfile` defaults to the one in the context; `kind` and `name` override it.
-
-    `epoch_s` is SOURCE_DATE_EPOCH. `secrets` are contents by id, `contexts` further folders by
-    name, `layers` what other names mean. With `pull` registries are asked anew for the images that
-    it stands on. `host_mirrors` lends RUN steps this machine's package settings. `jobs` is how many
-    steps are done at once, `workers` how many threads compress; None is as many as there are cores.
-
-    Results of steps are looked for in the stores `cache_from` and put into those of `cache_to`
-    (URLs). Here, those used last are kept, up to `cache_bytes`; None is a tenth of the disk. With
-    `verify` all is built twice, and nothing is tagged when the layers differ. Chunks of
-    `chunk_dicts` are referred to instead of stored again.
-    """
-
-    layerfile: Path | None = None
-    kind: str | None = None
-    name: str | None = None
-    target: str | None = None
-    args: Mapping[str, str] = field(default_factory=dict)
-    epoch_s: int | None = None
-    no_cache: bool = False
-    host_mirrors: bool = False
-    workers: int | None = None
-    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    contexts: Mapping[str, Path] = field(default_factory=dict)
-    layers: Mapping[str, Reference | Image] = field(default_factory=dict)
-    pull: bool = False
-    jobs: int | None = None
-    cache_from: Sequence[str] = ()
-    cache_to: Sequence[str] = ()
-    cache_bytes: int | None = None
-    verify: bool = False
-    chunk_dicts: Sequence[Reference] = ()
-
-
 def build(
     bench: Workbench,
     path: Path,
     reference: Reference | None,
-    options: BuildOptions = BuildOptions(),
+    options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
     *,
     on_event: Progress = lambda _: None,
     on_bytes: Callable[[int], None] | None = None,
@@ -97,34 +51,14 @@ def build(
     told of steps, `on_bytes` of the bytes packed. Raises InvalidInputError (`file:line`),
     NotFoundError, BuildError, NoSpaceError, CapabilityMissingError, CorruptError.
     """
-    _check_agreement(reference, options)
+    request = request_of(bench, path, reference, options)
     require(Capability.ROOT, Capability.OVERLAY)  # a RUN that is carried out wants a runtime too
-    layerfile, context = (options.layerfile, path) if options.layerfile else locate(path)
-    if not context.is_dir():
-        raise NotFoundError(f"the context {context} is no directory")
 
     def tell(text: str) -> None:
         on_event(Note(text))
 
     stored, destinations = _step_stores(options, tell)
-    request = BuildRequest(
-        layerfile=layerfile,
-        context=context,
-        home=bench.home.builder,
-        args=options.args,
-        kind=options.kind or (reference.kind.value if reference else None),
-        name=options.name or (reference.name if reference else None),
-        target=options.target,
-        epoch=options.epoch_s,
-        no_cache=options.no_cache,
-        jobs=options.jobs or default_jobs(),
-        step_stores=stored,
-        lend=_lend if options.host_mirrors else lend_nothing,
-        runtime=partial(remembered_runtime, bench.home.run),
-        secrets=options.secrets,
-        contexts=_contexts(options.contexts),
-        layers={name.lower(): layer for name, layer in options.layers.items()},
-    )
+    request = dataclasses.replace(request, step_stores=stored)
     with leases.hold(bench.local, purpose="build") as held:
         images = ParentImages(bench, pull=options.pull, tell=tell)
         chunks = dictionary.load(bench, options.chunk_dicts, held)
@@ -259,32 +193,3 @@ def _export(
             tell=tell,
         )
     tell(f"{count} steps were put into {store.url}")
-
-
-def _contexts(given: Mapping[str, Path]) -> dict[str, Path]:
-    """By name in lower case, as names of stages are compared."""
-    for name, path in given.items():
-        if not path.is_dir():
-            raise NotFoundError(f"the build context {name}={path} is no directory")
-    return {name.lower(): path for name, path in given.items()}
-
-
-def _check_agreement(reference: Reference | None, options: BuildOptions) -> None:
-    """A base holds a whole tree and the others a diff: one tagged as the other would be broken."""
-    if reference is None:
-        return
-    check_name(reference)
-    for what, given, wanted in (
-        ("kind", options.kind, reference.kind.value),
-        ("name", options.name, reference.name),
-    ):
-        if given not in (None, wanted):
-            raise InvalidInputError(f"the {what} {given} is not that of {reference}")
-
-
-def _lend(rootfs: Path, folder: Path) -> Lent:
-    """What `--host-mirrors` lends."""
-    from dsec_layers.linux import hostmirrors
-
-    loan = hostmirrors.lend(rootfs, folder)
-    return Lent(tuple(loan.binds), loan.env)

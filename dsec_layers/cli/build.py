@@ -8,6 +8,7 @@ import click
 
 from dsec_layers.api import building, linting
 from dsec_layers.api.buildcontexts import parse_contexts
+from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.secrets import read_secrets
 from dsec_layers.cli.advice import as_lines
 from dsec_layers.cli.context import (
@@ -148,7 +149,7 @@ def build(
     dsec-layers build layerfiles/python -t base/python:3.11
     """
     named = parse_contexts(contexts)
-    options = building.BuildOptions(
+    options = BuildOptions(
         layerfile=layerfile,
         kind=kind,
         name=name,

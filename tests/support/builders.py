@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from dsec_layers.api import building, exporting, importing, mounting
+from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.filedata import FileData, Place
 from dsec_layers.api.opened import opened
 from dsec_layers.api.workbench import Workbench
@@ -57,7 +58,7 @@ class Ours:
         image.mkdir()
         layerfile = image / "Layerfile"
         layerfile.write_text(f"FROM {bare}\nENV PATH={DEFAULT_PATH}\n")
-        options = building.BuildOptions(layerfile=layerfile)
+        options = BuildOptions(layerfile=layerfile)
         building.build(self.bench, image, reference, options)
         exporting.export(self.bench, reference, Destination.parse(f"oci:{image}/image:v1"), _PLAIN)
 
@@ -67,7 +68,7 @@ class Ours:
 
     def build(self, case: Case, context: Path, args: Mapping[str, str]) -> Image:
         """Build a case. Raises what `building.build` raises."""
-        options = building.BuildOptions(
+        options = BuildOptions(
             layerfile=case.dockerfile,
             target=case.target,
             args=args,

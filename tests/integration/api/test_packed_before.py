@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dsec_layers.api import building, publishing
+from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import layers
@@ -32,7 +33,7 @@ class Project:
             self.bench,
             self.folder,
             Reference.parse(reference),
-            building.BuildOptions(layerfile=self.folder / "Dockerfile", **options),  # type: ignore[arg-type]
+            BuildOptions(layerfile=self.folder / "Dockerfile", **options),  # type: ignore[arg-type]
             on_bytes=packed.append,
         )
         return row.digest, sum(packed)

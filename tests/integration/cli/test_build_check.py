@@ -46,6 +46,15 @@ def test_what_is_wrong_is_an_error(cli: Cli) -> None:
     assert cli.tags() == [BASE]
 
 
+@pytest.mark.parametrize("words", [("--check",), ()])
+def test_what_is_asked_is_checked_by_both(cli: Cli, words: tuple[str, ...]) -> None:
+    folder = write(cli, TEXT)
+    missing = f"more={cli.folder}/missing"
+    cli.fails(NotFoundError, "build", *words, folder, "--build-context", missing)
+    cli.fails(InvalidInputError, "build", *words, folder, "-t", "base/y:1", "--name", "z")
+    cli.fails(NotFoundError, "build", *words, f"{folder}/none", "-f", f"{folder}/Layerfile")
+
+
 def test_a_build_warns_and_makes_the_same(cli: Cli) -> None:
     folder = write(cli, TEXT)
     (cli.folder / "context/.dockerignore").write_text("Layerfile\n.dockerignore\n")
