@@ -10,6 +10,7 @@ import click
 from dsec_layers.cli.context import ReferenceType, assignments
 from dsec_layers.cli.sizes import SizeType
 from dsec_layers.cli.spans import SpanType
+from dsec_runtime.cli.rules import METAVAR, RuleType
 from dsec_runtime.spec import MIB
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ _OPTIONS = (
     click.option("--be", is_flag=True, help="Best effort: the CPU that the others leave."),
     click.option("--idle", type=SpanType(), help="End it when it idles so long, such as 10m."),
     click.option("--age", type=SpanType(), help="End it when it is so old."),
-    click.option("--allow", multiple=True, metavar="SERVICE", help="Open the network to this."),
+    click.option(
+        "--allow",
+        multiple=True,
+        type=RuleType(allow=True),
+        metavar=METAVAR,
+        help="Open the network to a service (pypi), a name (*.example.org) or a network.",
+    ),
     click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label."),
     click.option("--env", "-e", "env", multiple=True, metavar="NAME[=VALUE]", help="A variable."),
     click.option("--workdir", "-w", help="The working directory of its commands."),
@@ -63,7 +70,7 @@ def run_args(environment: str, given: dict[str, object]) -> DSecContainerRunArgs
         "cpu_class": "be" if given["be"] else "ls",
         "ttl_running_stop": given["idle"],
         "ttl_age_stop": given["age"],
-        "network_rules": dict.fromkeys(allowed, True),
+        "network_rules": allowed,
         "labels": assignments(labels, "--label"),
         "env": assignments(env, "--env"),
         "workdir": given["workdir"],

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from dsec_layers.cli.context import ReferenceType, json_option
-from dsec_layers.cli.output import size, table
+from dsec_layers.cli.output import size
 from dsec_layers.model.reference import Kind, Reference
 from dsec_runtime.cli.context import EdgeContext, SandboxType, pass_edge, wait_for
+from dsec_runtime.cli.rules import METAVAR, RuleType, described
+from dsec_runtime.spec import State
 
 if TYPE_CHECKING:
     from dsec_runtime.sdk.sandbox import Sandbox
-    from dsec_runtime.spec import NetworkRule
+    from dsec_runtime.spec import NetworkCounts, NetworkRule, SandboxInfo
 
 T = TypeVar("T")
 
@@ -90,42 +92,41 @@ def fork(context: EdgeContext, sandbox: str, count: int) -> None:
 
 @click.command(short_help="Show or change the network rules of a sandbox.")
 @_sandbox
-@click.option("--allow", multiple=True, metavar="SERVICE", help="Open the network to this.")
-@click.option("--deny", multiple=True, metavar="SERVICE", help="Close it to this.")
+@click.option(
+    "--allow", multiple=True, type=RuleType(allow=True), metavar=METAVAR, help="Open it to this."
+)
+@click.option(
+    "--deny", multiple=True, type=RuleType(allow=False), metavar=METAVAR, help="Close it to this."
+)
 @click.option("--none", is_flag=True, help="Close it to all.")
 @json_option
 @pass_edge
 def net(
-    context: EdgeContext, sandbox: str, allow: tuple[str, ...], deny: tuple[str, ...], none: bool
+    context: EdgeContext,
+    sandbox: str,
+    allow: tuple[NetworkRule, ...],
+    deny: tuple[NetworkRule, ...],
+    none: bool,
 ) -> None:
-    """Show the network rules of SANDBOX; with options, let them take the place of those it has.
+    """Show the network rules of SANDBOX, and what they allowed and refused.
 
-    What no rule allows is denied.
+    With options, let these take the place of the rules it has; connections that they do not allow
+    are cut. What no rule allows is denied.
     """
-    wanted = {**dict.fromkeys(deny, False), **dict.fromkeys(allow, True)}
+    wanted = (*deny, *allow)
     if wanted and none:
         raise click.UsageError("--none excludes --allow and --deny")
-    change = bool(wanted) or none
-    (info,) = _each(
-        context,
-        (sandbox,),
-        lambda each: each.set_network(wanted) if change else each.refresh(),
-    )
+
+    async def ask(each: Sandbox) -> tuple[SandboxInfo, NetworkCounts | None]:
+        info = await (each.set_network(wanted) if wanted or none else each.refresh())
+        return info, None if info.state in _ENDED else await each.network_counts()
+
+    ((info, counts),) = _each(context, (sandbox,), ask)
     rules = info.spec.network
-    context.output.result(rules, lambda: _rules(rules))
+    context.output.result({"rules": rules, "counts": counts}, lambda: described(rules, counts))
 
 
-def _rules(rules: tuple[NetworkRule, ...]) -> str:
-    rows = [
-        (
-            "allow" if rule.allow else "deny",
-            rule.service or rule.domain or rule.cidr or "",
-            rule.protocol,
-            ", ".join(map(str, rule.ports)) or "all",
-        )
-        for rule in rules
-    ]
-    return table(("RULE", "WHAT", "PROTOCOL", "PORTS"), [*rows, ("deny", "all else", "", "")])
+_ENDED = (State.STOPPED, State.LOST)
 
 
 def _each(
