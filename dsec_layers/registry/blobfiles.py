@@ -31,7 +31,7 @@ class BlobFiles:
         self.root = root
         self.url = f"{scheme}://{quote(str(root))}"
         self._may_move = scheme == "dir"
-        self._at_once_bytes = files.LOCAL_WRITE_BYTES if self._may_move else files.PIECE_BYTES
+        self._at_once_bytes = files.LOCAL_WRITE_BYTES if self._may_move else None
         self._handles = HandleCache()
 
     def close(self) -> None:
@@ -185,7 +185,9 @@ class BlobFiles:
         return True
 
 
-def _write_checked(fd: int, blob: Descriptor, source: checked.Source, at_once_bytes: int) -> None:
+def _write_checked(
+    fd: int, blob: Descriptor, source: checked.Source, at_once_bytes: int | None
+) -> None:
     """Write and sync `source`. Raises CorruptError when its size or digest is not the blob's.
 
     A cluster file system wants few large writes, one after the other: small pieces are gathered.

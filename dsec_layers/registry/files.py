@@ -99,9 +99,9 @@ def aside(directory: Path, root: Path) -> Iterator[tuple[int, Path]]:
 
 
 def write_all(
-    fd: int, data: bytes | bytearray | memoryview, at_once_bytes: int = PIECE_BYTES
+    fd: int, data: bytes | bytearray | memoryview, at_once_bytes: int | None = None
 ) -> None:
-    """Write all of `data`, so much of it at once. Raises OSError."""
+    """Write all of `data`, at most so much of it at once. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view[:at_once_bytes]) :]
