@@ -32,14 +32,15 @@ class Fault:
     """What happens to a request instead of its answer, or to its answer.
 
     `status` is answered with `headers`; `cut` bytes of the body are sent before the connection
-    ends, with the full length announced unless `hide_length`; `drop` takes the request's body and
-    then hangs up, having handed `forward` bytes of it on.
+    ends, with the full length announced unless `hide_length`, and not before `silence` is set;
+    `drop` takes the request's body and then hangs up, having handed `forward` bytes of it on.
     """
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     cut: int | None = None
+    silence: threading.Event | None = None
     hide_length: bool = False
     no_range: bool = False
     drop: bool = False
@@ -299,6 +300,8 @@ class _Handler(BaseHTTPRequestHandler):
                 data, self.close_connection = data[: fault.cut], True
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(data)
+            if fault and fault.silence:
+                fault.silence.wait()
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

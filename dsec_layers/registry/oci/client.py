@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from dsec_layers.errors import StoreError
 from dsec_layers.registry.oci import answers, credentials
 from dsec_layers.registry.oci.endpoint import Endpoint
 from dsec_layers.registry.oci.signin import RefusedError, SignedCall, SignIn
+from dsec_layers.registry.patience import Patience, stop_when_given_up
 
 CONNECT_S: Final = 10.0
 SILENCE_S: Final = 60.0
@@ -34,25 +34,6 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _BUSY: Final = (429, 500, 502, 503, 504)
 # What a signed URL says when its time is over: the registry is asked for another one.
 _EXPIRED: Final = (400, 401, 403, 410)
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a request is sent, and how long is waited between: about `first_s`, then twice...
-
-    What the registry asks for with Retry-After is obeyed when it is no more than `most_s`. `wait`
-    takes the place of waiting.
-    """
-
-    attempts: int = 6
-    first_s: float = 0.25
-    most_s: float = 60.0
-    wait: Callable[[float], object] | None = None
-
-    def pause_s(self, number: int, asked_s: float | None = None) -> float:
-        """The wait after the attempt `number`, scattered, never shorter than asked for."""
-        usual = min(self.first_s * 2**number, self.most_s) * random.uniform(0.5, 1.5)  # noqa: S311
-        return usual if asked_s is None else asked_s + random.uniform(0, self.first_s)  # noqa: S311
 
 
 class _Session(requests.Session):
@@ -80,12 +61,13 @@ class Client:
         endpoint: Endpoint,
         *,
         repository: str = "",
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
         find: Callable[[], credentials.Credentials | None] | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.patience = patience
+        self.patience = patience or Patience()
         self._stopped = threading.Event()
+        self._open: set[requests.Response] = set()
         self._registry = Registry(
             hostname=endpoint.address, insecure=endpoint.plain_http, tls_verify=endpoint.verify
         )
@@ -95,19 +77,22 @@ class Client:
         self._registry.session.cookies.set_policy(policy)
         find = find or (lambda: credentials.find(endpoint.host, repository))
         self._sign_in = SignIn(endpoint, self._registry.session, find)
+        stop_when_given_up(self)
 
     def close(self) -> None:
         """Close the connections. The client stays usable."""
         self._registry.session.close()
 
     def stop(self) -> None:
-        """Let no thread wait any more before it tries again: it gets StoreError instead."""
+        """Let no thread wait any more, for a body or before it tries again: it gets StoreError."""
         self._stopped.set()
+        for response in tuple(self._open):
+            _hang_up(response)
 
-    def pause(self, number: int, asked_s: float | None = None) -> None:
+    def pause(self, number: int, asked_s: float = 0.0) -> None:
         """Wait after the attempt `number`. Raises StoreError when the client has been stopped."""
-        wait = self.patience.wait or self._stopped.wait
-        wait(self.patience.pause_s(number, asked_s))
+        wait = self.patience.sleep or self._stopped.wait
+        wait(self.patience.delay_s(number, asked_s))
         if self._stopped.is_set():
             raise StoreError(f"the transfer with {self.endpoint.host} was stopped")
 
@@ -134,11 +119,15 @@ class Client:
         url = urljoin(self.endpoint.origin, path)
         call = _Call(method, url, scope, doing, expected, dict(headers or {}), data)
         response = self._patiently(call, again)
+        self._open.add(response)
         try:
+            if self._stopped.is_set():
+                _hang_up(response)
             if response.status_code not in expected:
                 raise answers.failure(response, doing)
             yield response
         finally:
+            self._open.discard(response)
             answers.finish(response)
 
     def whole(
@@ -162,7 +151,7 @@ class Client:
     def _patiently(self, call: _Call, again: bool) -> requests.Response:
         attempts = self.patience.attempts if again else 1
         for number in range(attempts):
-            asked_s = None
+            asked_s = 0.0
             try:
                 response = self._follow(call)
             except requests.exceptions.SSLError as error:
@@ -174,10 +163,10 @@ class Client:
             else:
                 if not self._may_pass(call, response):
                     return response
-                asked_s = answers.retry_after_s(response)
+                asked_s = answers.retry_after_s(response) or 0.0
                 reason = answers.failure(response, call.doing)
                 answers.finish(response)
-            if asked_s is not None and asked_s > self.patience.most_s:
+            if asked_s > self.patience.most_asked_s:
                 raise StoreError(f"{reason}; it asks to wait {asked_s:.0f} s") from reason
             if number + 1 < attempts:
                 self.pause(number, asked_s)
@@ -273,6 +262,12 @@ def delete_scope(repository: str) -> str:
 
 
 CATALOG_SCOPE: Final = "registry:catalog:*"
+
+
+def _hang_up(response: requests.Response) -> None:
+    """End the read that another thread may be in. What has arrived whole can still be read."""
+    with contextlib.suppress(*answers.BROKEN, ValueError):
+        response.raw.shutdown()
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

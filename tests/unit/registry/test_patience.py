@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from dsec_layers.registry import patience
 from dsec_layers.registry.patience import Patience
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of other tests is stopped, and nothing stays given up."""
+    monkeypatch.setattr(patience, "_ending", threading.Event())
+    monkeypatch.setattr(patience, "_stoppable", weakref.WeakValueDictionary())
 
 
 class Flaky:
@@ -63,11 +71,25 @@ def test_what_a_server_asks_for_is_obeyed_within_bounds() -> None:
         assert waits[0] <= 60
 
 
-def test_who_waits_when_the_process_is_to_end_fails_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ending = threading.Event()
-    monkeypatch.setattr(patience, "_ending", ending)
+@pytest.mark.usefixtures("alone")
+def test_what_waits_by_means_of_its_own_is_stopped() -> None:
+    class Waiting:
+        stopped = 0
+
+        def stop(self) -> None:
+            self.stopped += 1
+
+    early, late, gone = Waiting(), Waiting(), Waiting()
+    patience.stop_when_given_up(early)
+    patience.stop_when_given_up(gone)
+    del gone
+    patience.give_up()
+    patience.stop_when_given_up(late)
+    assert (early.stopped, late.stopped) == (1, 1)
+
+
+@pytest.mark.usefixtures("alone")
+def test_who_waits_when_the_process_is_to_end_fails_at_once() -> None:
     flaky, asked = Flaky(100), threading.Event()
 
     def judge(_: Exception) -> float:

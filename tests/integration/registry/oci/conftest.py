@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.registry.oci.client import Client, Patience
+from dsec_layers.registry.oci.client import Client
 from dsec_layers.registry.oci.credentials import Credentials
 from dsec_layers.registry.oci.endpoint import StoreAddress
 from dsec_layers.registry.oci.store import OciStore
+from dsec_layers.registry.patience import Patience
 from tests.support import gateway, oci_registry
 from tests.support.gateway import Gateway
 from tests.support.oci_registry import Registry
@@ -54,7 +55,7 @@ def open_oci(prefix: str, waits: list[float]) -> Iterator[Open]:
 
     def open_(address: str, who: Credentials | None = None) -> OciStore:
         place = StoreAddress.parse(f"oci+http://{address}/{prefix}")
-        client = Client(place.endpoint, patience=Patience(wait=waits.append), find=lambda: who)
+        client = Client(place.endpoint, patience=Patience(sleep=waits.append), find=lambda: who)
         opened.append(OciStore(place, client))
         return opened[-1]
 

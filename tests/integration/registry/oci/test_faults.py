@@ -254,10 +254,11 @@ def test_redirects_without_end_and_to_other_schemes(
 
 
 def test_nobody_there(waits: list[float]) -> None:
-    from dsec_layers.registry.oci.client import Client, Patience
+    from dsec_layers.registry.oci.client import Client
+    from dsec_layers.registry.patience import Patience
 
     address = StoreAddress.parse(f"oci+http://127.0.0.1:{free_port()}/x")
-    store = OciStore(address, Client(address.endpoint, patience=Patience(wait=waits.append)))
+    store = OciStore(address, Client(address.endpoint, patience=Patience(sleep=waits.append)))
     with pytest.raises(StoreError, match=r"cannot reach 127\.0\.0\.1"):
         store.resolve(BASE)
     assert len(waits) == 5

@@ -18,23 +18,31 @@ __all__ = ["bare"]
 
 @pytest.mark.peers("docker-registry", "skopeo")
 @pytest.mark.root
-def test_an_import_whose_layers_do_not_come(bare: Cli, front: Gateway, put: Put) -> None:
+@pytest.mark.parametrize("how", ["asked to wait", "silence in the middle"])
+def test_an_import_whose_layers_do_not_come(bare: Cli, front: Gateway, put: Put, how: str) -> None:
     image = Image()
     image.manifests.append(image.image(layers()))
     name = put(image)
     trust(bare.home, front.address)
-    asked = threading.Semaphore(0)
+    asked, over = threading.Semaphore(0), threading.Event()
+    faults = {
+        "asked to wait": Fault(503, {"Retry-After": "59"}),
+        "silence in the middle": Fault(cut=10, silence=over),
+    }
 
     def plan(request: Asked) -> Fault | None:
         if len(front.methods("GET", "blobs/sha256")) < 2:  # the config
             return None
         asked.release()
-        return Fault(503, {"Retry-After": "59"})
+        return faults[how]
 
     front.plan = plan
-    with bare.start("import", f"docker://{front.address}/{name}", "base/x:1") as child:
-        assert asked.acquire(timeout=60)
-        child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 130
+    try:
+        with bare.start("import", f"docker://{front.address}/{name}", "base/x:1") as child:
+            assert asked.acquire(timeout=60)
+            child.send_signal(signal.SIGINT)
+            assert child.wait(30) == 130
+    finally:
+        over.set()
     assert bare.leftovers() == []
     assert bare.tags() == []

@@ -21,9 +21,10 @@ from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import attachments, transfer
 from dsec_layers.registry.directory import DirectoryStore
-from dsec_layers.registry.oci.client import Client, Patience
+from dsec_layers.registry.oci.client import Client
 from dsec_layers.registry.oci.endpoint import StoreAddress
 from dsec_layers.registry.oci.store import OciStore
+from dsec_layers.registry.patience import Patience
 from tests.support import faultgate, oci_registry
 from tests.support.closure import check_closures
 from tests.support.faultgate import Fault, FaultGate
@@ -35,8 +36,8 @@ pytestmark = [pytest.mark.peers("docker-registry"), pytest.mark.timeout(900 if N
 
 BASE, ENV = Reference.parse("base/b:1"), Reference.parse("env/e:1")
 SHARE = 7  # of all mishaps every seventh, so that each request has its turn, and each kind
-PATIENT = Patience(wait=lambda _: None)
-HASTY = Patience(attempts=1, wait=lambda _: None)
+PATIENT = Patience(sleep=lambda _: None)
+HASTY = Patience(attempts=1, sleep=lambda _: None)
 FAULTS = {
     "drop": Fault(drop=True),
     "deaf": Fault(deaf=True),

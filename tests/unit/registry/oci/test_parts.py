@@ -6,7 +6,6 @@ import pytest
 import requests
 
 from dsec_layers.registry.oci import reading, writing
-from dsec_layers.registry.oci.client import Patience
 from dsec_layers.registry.oci.places import Places
 
 
@@ -54,13 +53,6 @@ def test_parts_have_one_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None
         parts = list(writing._parts(pieces))
         assert b"".join(parts) == data
         assert all(len(part) == 8 for part in parts[:-1])
-
-
-def test_waits_grow_and_never_undercut_what_was_asked() -> None:
-    patience = Patience(first_s=1, most_s=10)
-    assert all(0.5 <= patience.pause_s(0) <= 1.5 for _ in range(50))
-    assert all(5 <= patience.pause_s(9) <= 15 for _ in range(50))
-    assert all(7 <= patience.pause_s(0, 7) <= 8 for _ in range(50))
 
 
 def test_places_forget_the_oldest() -> None:
