@@ -63,14 +63,14 @@ class DirectoryStore(BlobFiles):
 
         A `threefs` root itself is never made: its absence means that nothing is mounted there.
         Raises StoreError when there is no store, it cannot be reached, or a newer version of this
-        program has laid it out.
+        program has laid it out; InvalidInputError when one is to be made among other files.
         """
         store = cls(root, scheme=scheme)
         with files.explained(f"cannot make the store {store.url}"):
             if create and not (root / marker.MARKER).exists():
                 if scheme == "dir":
                     root.mkdir(parents=True, exist_ok=True)
-                marker.create(root)
+                marker.create(root, store.url)
         marker.check(root, store.url)
         return store
 

@@ -55,6 +55,25 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
             urls.open_store(f"dir://{tmp_path}/file", create=create)
 
 
+def test_no_store_is_made_among_other_files(tmp_path: Path) -> None:
+    (tmp_path / "thesis.odt").write_bytes(b"chapter one")
+    for scheme in ("dir", "threefs"):
+        with pytest.raises(InvalidInputError, match="thesis") as caught:
+            urls.open_store(f"{scheme}://{tmp_path}", create=True)
+        assert "empty directory" in (caught.value.hint or "")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.odt"]
+
+
+def test_a_store_is_made_in_a_new_file_system_and_beside_another_who_makes_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "tmp-1-of-another").write_bytes(b"")
+    urls.open_store(f"dir://{tmp_path}", create=True)
+    (tmp_path / "more").write_bytes(b"")
+    urls.open_store(f"dir://{tmp_path}", create=True)
+
+
 def test_layouts_of_the_future_and_corrupt_markers(tmp_path: Path) -> None:
     urls.open_store(f"dir://{tmp_path}", create=True)
     for data, error in ((b'{"layout":2}', StoreError), (b"{", CorruptError)):
