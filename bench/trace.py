@@ -2,65 +2,79 @@
 
 The environment is that of `lazy_start`; its store stands behind a shaper: 20 ms a request, 100
 MB/s. A first run records the trace. Each measured run has a fresh home, so a fresh daemon and
-nothing cached; one half of them have been given the trace, as a pull from a store would give it.
+nothing cached; a third of them have been given the trace, as a pull from a store would give it, and
+a third start what `repack --by-trace` has made of the environment, with its trace.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from bench.lazy_start import COMMANDS, ENVIRONMENT, STATE, Start, dsec, environment
-from bench.report import Metric, Report, interleaved, ratio
+from bench.report import Metric, Report, ratio
 from bench.shaper import Counters
 
 LATENCY_MS, MB_S = 20, 100
+RUNS = 5
 SPEED_GOAL, REQUESTS_GOAL = 1.5, 1 / 3
 
 
 def main() -> Report:
     """Measure both commands."""
     environment()
-    metrics = {}
+    metrics: dict[str, Metric] = {}
     for name, command in COMMANDS.items():
         with tempfile.TemporaryDirectory(prefix="trace-", dir=STATE) as folder:
             trace = Path(folder) / "trace"
             _start(command, prefetch="off", record=trace)
-            traced: list[Start] = []
-            plain: list[Start] = []
-            with_trace, without = interleaved(
-                lambda command=command, trace=trace, traced=traced: _noted(  # type: ignore[misc]
-                    traced, _start(command, trace=trace)
-                ),
-                lambda command=command, plain=plain: _noted(  # type: ignore[misc]
-                    plain, _start(command, prefetch="off")
-                ),
-            )
-        runs = list(zip(without, with_trace, strict=True))
-        metrics[f"{name}_speedup"] = Metric(ratio(without, with_trace), SPEED_GOAL, "higher", runs)
-        metrics[f"{name}_requests_share"] = Metric(
-            sum(each.requests for each in traced) / sum(each.requests for each in plain),
-            REQUESTS_GOAL,
-            "lower",
-            [(each.requests, other.requests) for each, other in zip(plain, traced, strict=True)],
-        )
-        metrics[f"{name}_bytes_share"] = Metric(
-            sum(each.bytes for each in traced) / sum(each.bytes for each in plain),
-            None,
-            "lower",
-            [(each.bytes, other.bytes) for each, other in zip(plain, traced, strict=True)],
-        )
+            repacked, its_trace = _repacked(name, trace)
+            ways = {
+                "plain": partial(_start, command, prefetch="off"),
+                "traced": partial(_start, command, trace=trace),
+                "repacked": partial(_start, command, repacked, trace=its_trace),
+            }
+            starts: dict[str, list[Start]] = {way: [] for way in ways}
+            for _ in range(RUNS):
+                for way, start in ways.items():
+                    starts[way].append(start())
+        plain = starts.pop("plain")
+        for way, found in starts.items():
+            metrics |= _metrics(f"{name}_{way}", plain, found)
     return Report("trace", metrics)
 
 
-def _noted(starts: list[Start], start: Start) -> float:
-    starts.append(start)
-    return start.seconds
+def _metrics(name: str, plain: list[Start], found: list[Start]) -> dict[str, Metric]:
+    def runs(field: str) -> tuple[list[float], list[float]]:
+        return [getattr(each, field) for each in plain], [getattr(each, field) for each in found]
+
+    goals = {"requests": REQUESTS_GOAL, "bytes": None}
+    without, seconds = runs("seconds")
+    pairs = list(zip(without, seconds, strict=True))
+    metrics = {f"{name}_speedup": Metric(ratio(without, seconds), SPEED_GOAL, "higher", pairs)}
+    for field, goal in goals.items():
+        before, after = runs(field)
+        pairs = list(zip(before, after, strict=True))
+        metrics[f"{name}_{field}_share"] = Metric(ratio(after, before), goal, "lower", pairs)
+    return metrics
+
+
+def _repacked(name: str, trace: Path) -> tuple[str, Path]:
+    """The environment rearranged by a trace, in the store, and its own trace."""
+    build, made = STATE / "build", f"env/bench/by-{name.replace('_', '-')}:v1"
+    dsec(build, "trace", "merge", str(trace))
+    told = json.loads(dsec(build, "repack", "--by-trace", ENVIRONMENT, "-t", made))
+    dsec(build, "push", made, f"dir://{STATE}/store")
+    dsec(build, "trace", "rm", ENVIRONMENT)  # else the next command's would hold it too
+    return made, build / "traces" / f"{told['after'].partition(':')[2]}.zst"
 
 
 def _start(
     command: tuple[str, ...],
+    reference: str = ENVIRONMENT,
     *,
     prefetch: str = "auto",
     trace: Path | None = None,
@@ -73,9 +87,7 @@ def _start(
             dsec(home, "trace", "merge", str(trace))
         started = time.perf_counter()
         try:
-            dsec(
-                *(home, "--store", url, "run", "--prefetch", prefetch, ENVIRONMENT, "--"), *command
-            )
+            dsec(*(home, "--store", url, "run", "--prefetch", prefetch, reference, "--"), *command)
             seconds = time.perf_counter() - started
         finally:
             dsec(home, "daemon", "stop", "--force")

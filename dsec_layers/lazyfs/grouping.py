@@ -8,9 +8,9 @@ from typing import Final
 from dsec_layers.chunks.table import Chunk
 
 # At 20 ms a request and 100 MB/s, two megabytes cost as much as one more request.
-GAP_BYTES: Final = 512 << 10
-SPAN_BYTES: Final = 4 << 20
-PLAIN_BYTES: Final = 8 << 20
+GAP_BYTES: Final = 1 << 20
+SPAN_BYTES: Final = 8 << 20
+PLAIN_BYTES: Final = 16 << 20
 BATCH_BYTES: Final = 64 << 20  # of plain chunks are looked at together
 
 

@@ -2,8 +2,9 @@
 
 A start takes the chunks of its trace in order, some megabytes at a time, and of these, those that
 lie together in a pack by one request; the group with the earliest chunk goes first. In the queue of
-a store such a request stands behind all that somebody waits for, and no more than `_WORKERS` of
-them stand there or are under way.
+a store such a request stands behind all that somebody waits for. Whoever asks for one of its chunks
+meanwhile waits for the whole of it, and asks for none himself; so many of them stand there at once,
+but they bring no more than `_AT_ONCE_BYTES` together, or one that is larger.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from dsec_layers.model.digest import Digest
 
 AUTO_BYTES: Final = 512 << 20
 _CACHE_SHARE: Final = 4  # one part in so many of the cache, at most, whatever is asked for
-_WORKERS: Final = 4
+_WORKERS: Final = 16
+_AT_ONCE_BYTES: Final = 32 << 20
 _STARTS: Final = 256
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Prefetcher:
         self._files = files
         self._most_bytes = cache_limit_bytes // _CACHE_SHARE
         self._state = threading.Condition()
+        self._room = threading.Condition()
+        self._under_way = 0
         self._new: deque[tuple[Start, ServedLayer]] = deque()
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._busy = False
@@ -149,10 +153,22 @@ class Prefetcher:
         """A batch of every start, one after another."""
         for job in list(self._jobs.values()):
             batch = self._batch(job)
-            got = pool.map(lambda each: self._fetcher.fetch_ahead(*each), batch)
+            got = pool.map(lambda each: self._fetch(*each), batch)
             if not all(list(got)):
                 _log.warning("prefetching for %s ends: the store fails", job.environment)
                 job.wanted = []
+
+    def _fetch(self, layer: ServedLayer, group: list[int]) -> bool:
+        size = min(_AT_ONCE_BYTES, sum(layer.table[index].length for index in group))
+        with self._room:
+            self._room.wait_for(lambda: self._under_way + size <= _AT_ONCE_BYTES)
+            self._under_way += size
+        try:
+            return self._fetcher.fetch_ahead(layer, group)
+        finally:
+            with self._room:
+                self._under_way -= size
+                self._room.notify_all()
 
     def _batch(self, job: _Job) -> list[tuple[ServedLayer, list[int]]]:
         with self._state:

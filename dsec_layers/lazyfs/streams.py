@@ -29,19 +29,23 @@ FetchAhead = Callable[[ServedLayer, list[int]], object]
 class StreamLimits:
     """The window of a stream grows from `first_bytes` to `most_bytes` of plain data.
 
+    It begins when `begin_bytes` have been read: the kernel itself reads large files far ahead, and
+    a start of programs that read many such would fetch twice of what they need.
     All streams that go on share `all_bytes`: what is fetched and not yet read should still be in
     memory when it is.
     """
 
-    first_bytes: int = 1 << 20
+    begin_bytes: int = 8 << 20
+    first_bytes: int = 2 << 20
     most_bytes: int = 32 << 20
     all_bytes: int = 48 << 20
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """Chunks before number `ahead` have been fetched or are on their way."""
+    """It began at byte `start`. Chunks before number `ahead` are fetched or on their way."""
 
+    start: int
     ahead: int = 0
     window: int = 0
 
@@ -95,11 +99,15 @@ class Streams:
         """Where two reads meet in the middle of a chunk, both have it."""
         groups: list[list[int]] = []
         with self._lock:
-            stream = self._ends.pop(chunks[0], None) or self._ends.pop(chunks[0] - 1, None)
-            self._ends[chunks[-1]] = stream or _Stream()
+            table = self._layer.table
+            found = self._ends.pop(chunks[0], None) or self._ends.pop(chunks[0] - 1, None)
+            stream = found or _Stream(table[chunks[0]].device_offset)
+            self._ends[chunks[-1]] = stream
             if len(self._ends) > _STREAMS:
                 self._ends.popitem(last=False)
-            if stream is not None and stream.ahead <= chunks[-1] + 1:  # else it is well ahead
+            read = table[chunks[-1]].device_end - stream.start
+            ahead = stream.ahead > chunks[-1] + 1
+            if found is not None and read >= self._share.limits.begin_bytes and not ahead:
                 groups = self._fill(stream, chunks[-1])
         self._start(groups)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from dsec_layers.lazyfs.streams import Share, StreamLimits, Streams
 from tests.support.lazy import BLOCK, Rig, device_bytes, read
 
 CHUNKS = 64
-LIMITS = StreamLimits(first_bytes=2 * BLOCK, most_bytes=16 * BLOCK, all_bytes=24 * BLOCK)
+LIMITS = StreamLimits(
+    begin_bytes=2 * BLOCK, first_bytes=2 * BLOCK, most_bytes=16 * BLOCK, all_bytes=24 * BLOCK
+)
 
 
 @pytest.fixture
@@ -49,6 +52,13 @@ def test_the_second_read_of_a_stream_is_foreseen(device: LayerDevice) -> None:
     assert noted.read(0, 1) == []
     assert noted.read(2, 3) == [4, 5]
     assert noted.read(20, 21) == []
+
+
+def test_a_short_stream_fetches_nothing_ahead(device: LayerDevice) -> None:
+    noted = Noted(device, Share(replace(LIMITS, begin_bytes=6 * BLOCK)))
+    assert noted.read(0, 1) == []
+    assert noted.read(2, 3) == []
+    assert noted.read(4, 5) == [6, 7]
 
 
 def test_reads_that_meet_within_a_chunk_are_one_stream(device: LayerDevice) -> None:
