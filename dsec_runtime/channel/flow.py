@@ -31,7 +31,9 @@ class Outflow:
         """Go on over this link with what follows `taken`, all that the agent has."""
         self._link, self._number = link, number
         skip = max(0, taken - self._acked)
-        self._send(self._acked + skip, bytes(self._kept[skip:]))
+        del self._kept[:skip]
+        self._acked = max(self._acked, taken)
+        self._send(self._acked, bytes(self._kept))
         if self._closed:
             self._send_end()
 
