@@ -7,7 +7,7 @@ import pytest
 
 from dsec_runtime.errors import UnknownSandboxError, UnsupportedError
 from dsec_runtime.linux.nftables import Nftables
-from dsec_runtime.network import links
+from dsec_runtime.network import kernelstate, links
 from dsec_runtime.network.network import Network
 from dsec_runtime.spec import NetworkRule
 from tests.integration.runtime.network.conftest import Node
@@ -118,18 +118,22 @@ def test_leftovers_are_told_and_released(node: Node) -> None:
 
 
 def test_a_start_takes_away_what_was_half_made(node: Node) -> None:
-    node.claim("a", WORLD)
+    kept, other = node.claim("a", WORLD), node.claim("b", WORLD)
     node.network.close()
-    claims = node.home / "run/netns/claims"
-    (claims / "half").write_text("999")
-    (claims / "empty").write_text("")
-    (node.home / "run/netns/998").touch()
+    folder = node.home / "run/netns"
+    (folder / "claims/half").write_text("999")
+    (folder / "claims/empty").write_text("")
+    (folder / "998").touch()
+    (folder / "claims/b").unlink()
 
     node.network = Network(node.home, node.settings)
 
     assert node.network.leftovers([]) == ["a"]
-    assert {it.name for it in claims.parent.iterdir() if it.is_file()} >= {"router"}
-    assert not (node.home / "run/netns/998").exists()
+    assert not (folder / "998").exists()
+    assert not other.netns.exists()
+    with inside(folder / "router", Nftables) as table:
+        assert list(kernelstate.counters(table, "allowed")) == [kept.address]
+    assert reaches(kept.netns, ONE, 80)
 
 
 def test_claims_of_many_threads_are_apart(node: Node) -> None:
