@@ -89,7 +89,6 @@ class Tag(enum.IntEnum):
     PEAK = 26
     ERRNO = 27
     STAGE = 28
-    MESSAGE = 29
     RUNNING = 30
     PATH = 31
     TARGET = 32
@@ -102,9 +101,7 @@ class Tag(enum.IntEnum):
     PORT = 39
     TIME_NS = 40
     BYTES = 41
-    ENTRY = 42
     EVENT = 43
-    KIND = 44
     LENGTH = 45
 
 

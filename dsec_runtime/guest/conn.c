@@ -19,7 +19,8 @@ enum {
 
 struct conn {
     struct watch watch;
-    bool listening, greeted, dead;
+    bool stream; /* it has no end: hosts come and go on it */
+    bool greeted, dead;
     struct buffer in, out;
     struct channel *channels;
     unsigned count;
@@ -48,7 +49,7 @@ void conn_begin(void) {
     if (listens)
         loop_add(&listener, LISTEN_FD);
     else
-        conn_make(LISTEN_FD);
+        conn_make(LISTEN_FD)->stream = true;
 }
 
 /* The kernel gives pid 0 to a process that is in no namespace below: that is the host. */
@@ -128,7 +129,7 @@ static void send_or_keep(struct conn *conn, const struct iovec *parts, int count
     ssize_t sent = 0;
     if (!buffer_length(&conn->out) && !conn->dead) {
         sent = writev(conn->watch.fd, parts, count);
-        if (sent < 0 && errno != EAGAIN && errno != EINTR) conn->dead = true;
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) conn->dead = !conn->stream;
         if (sent < 0) sent = 0;
     }
     for (int i = 0; i < count; i++) {
@@ -166,8 +167,8 @@ static void flush(struct conn *conn) {
         } else if (errno == EAGAIN) {
             conn->watch.writable = false;
         } else if (errno != EINTR) {
-            conn->dead = true;
-            return;
+            conn->dead = !conn->stream;
+            conn->watch.writable = false;
         }
     }
 }
@@ -213,6 +214,13 @@ static bool dispatch(struct conn *conn, const struct frame *frame) {
     return true;
 }
 
+/* A socket is closed; on a stream the next host says hello. */
+static void hang_up(struct conn *conn) {
+    conn->dead = !conn->stream;
+    conn->greeted = false;
+    drop_channels(conn);
+}
+
 /* Whether there were any: they may have made room for more output of commands. */
 static bool take_frames(struct conn *conn) {
     bool any = false;
@@ -220,11 +228,9 @@ static bool take_frames(struct conn *conn) {
         struct frame frame;
         long taken = frame_parse(buffer_head(&conn->in), buffer_length(&conn->in), &frame);
         if (!taken) break;
-        if (taken < 0 || (frame.type != F_NOTHING && !dispatch(conn, &frame))) {
-            conn->dead = true;
-            break;
-        }
-        buffer_take(&conn->in, (size_t)taken);
+        bool good = taken > 0 && (frame.type == F_NOTHING || dispatch(conn, &frame));
+        if (!good) hang_up(conn);
+        buffer_take(&conn->in, (size_t)labs(taken));
         any = true;
     }
     return any;
@@ -238,6 +244,8 @@ static void receive(struct conn *conn) {
         conn->in.end += (size_t)got;
     else if (got < 0 && errno == EAGAIN)
         conn->watch.readable = false;
+    else if (conn->stream)
+        conn->watch.readable = got < 0 && errno == EINTR;
     else if (got == 0 || errno != EINTR)
         conn->dead = true;
     buffer_take(&conn->in, 0);
@@ -262,12 +270,7 @@ static bool step_one(struct conn *conn) {
     flush(conn);
     more |= !conn->dead && pull_channels(conn);
     flush(conn);
-    if (conn->dead && listener.fd < 0) {
-        /* A stream to a virtual machine's host has no end: the next host says hello on it. */
-        drop_channels(conn);
-        buffer_free(&conn->in);
-        conn->greeted = conn->dead = false;
-    } else if (conn->dead) {
+    if (conn->dead) {
         conn_close(conn);
         return false;
     }

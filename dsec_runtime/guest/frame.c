@@ -31,7 +31,7 @@ long frame_parse(const uint8_t *bytes, size_t size, struct frame *frame) {
     if (bytes[2] || bytes[3] || frame->length > MAX_PAYLOAD) return -1;
     size_t whole = HEADER_BYTES + frame->length + TRAILER_BYTES;
     if (size < whole) return 0;
-    return bytes[whole - 1] == TRAILER ? (long)whole : -1;
+    return bytes[whole - 1] == TRAILER ? (long)whole : -(long)whole;
 }
 
 void frame_header(uint8_t *header, uint8_t type, uint8_t flags, uint32_t channel, uint32_t length) {

@@ -82,7 +82,6 @@ enum tag {
     T_PEAK = 26,
     T_ERRNO = 27,
     T_STAGE = 28,
-    T_MESSAGE = 29,
     T_RUNNING = 30,
     T_PATH = 31,
     T_TARGET = 32,
@@ -95,9 +94,7 @@ enum tag {
     T_PORT = 39,
     T_TIME_NS = 40,
     T_BYTES = 41,
-    T_ENTRY = 42,
     T_EVENT = 43,
-    T_KIND = 44,
     T_LENGTH = 45,
 };
 
@@ -107,7 +104,8 @@ struct frame {
     const uint8_t *payload;
 };
 
-/* The first frame of `size` bytes: how many it takes, 0 when more are needed, -1 when malformed. */
+/* The first frame of `size` bytes: how many it takes, 0 when more are needed; negative when it is
+ * malformed, by how many bytes to skip to get past it. */
 long frame_parse(const uint8_t *bytes, size_t size, struct frame *frame);
 void frame_header(uint8_t *header, uint8_t type, uint8_t flags, uint32_t channel, uint32_t length);
 

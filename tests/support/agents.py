@@ -46,23 +46,28 @@ def running(folder: Path, *options: str, prefix: Sequence[str] = ()) -> Iterator
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(16)
-        listener.set_inheritable(True)
-        words = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc"]
-        words += [*prefix, str(binary.path()), *options]
-        script = f'exec "$@" 3<&{listener.fileno()} {listener.fileno()}<&-'
-        if listener.fileno() == 3:
-            script = 'exec "$@"'
-        child = subprocess.Popen(
-            ["bash", "-c", script, "agent", *words], pass_fds=[listener.fileno()]
-        )
-    agent = None
+        with first_process([*prefix, str(binary.path()), *options], listener) as child:
+            listener.close()
+            yield Agent(path, child)
+
+
+@contextlib.contextmanager
+def first_process(words: Sequence[str], passed: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
+    """`unshare` with a program that is the first process of a namespace and has `passed` as 3."""
+    begin = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc"]
+    number = passed.fileno()
+    script = 'exec "$@"' if number == 3 else f'exec "$@" 3<&{number} {number}<&-'
+    child = subprocess.Popen(
+        ["bash", "-c", script, "agent", *begin, *words], pass_fds=[passed.fileno()]
+    )
+    first = None
     try:
-        agent = Agent(path, child)
-        yield agent
+        first = _first_child(child.pid)
+        yield child
     finally:
         # unshare's own way to end it is lost when the agent changes its user.
-        if agent is not None:
-            agent.kill()
+        if first is not None and child.poll() is None:
+            os.kill(first, signal.SIGKILL)
         child.kill()
         child.wait()
 
