@@ -142,13 +142,24 @@ class ModeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened to `path`, below a directory that is watched.
+    """Something happened to `path`, relative to what is watched.
 
-    `lost`: changes came faster than they could be told; look for yourself.
+    `written` is a file closed after writing, `changed` its mode, owner or time; `overflow`: changes
+    came faster than they could be told, look for yourself.
     """
 
-    kind: Literal["created", "changed", "removed", "moved", "lost"]
+    kind: Literal[
+        "created",
+        "modified",
+        "written",
+        "removed",
+        "moved_from",
+        "moved_to",
+        "changed",
+        "overflow",
+    ]
     path: str
+    folder: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dsec_runtime.edge import openapi
 from dsec_runtime.edge.calls import Call, Endpoint, Operation, as_problem, respond
 from dsec_runtime.edge.principal import LOCAL, Principal
-from dsec_runtime.edge.routes import execs, node, sandboxes
+from dsec_runtime.edge.routes import execs, files, node, ports, sandboxes
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.edge.sockets import SocketEndpoint
 from dsec_runtime.errors import SandboxError, UnauthorizedError, UnknownSandboxError
@@ -22,16 +22,18 @@ Authenticate = Callable[[HTTPConnection], Principal]
 # The first are looked at first, and commands are what there is most of.
 OPERATIONS: Final = (
     *execs.OPERATIONS,
+    *files.OPERATIONS,
+    *ports.OPERATIONS,
     *sandboxes.OPERATIONS,
     *node.OPERATIONS,
 )
-SOCKETS: Final = (*execs.SOCKETS,)
+SOCKETS: Final = (*execs.SOCKETS, *files.SOCKETS, *ports.SOCKETS)
 
 
 def application(edge: Edge) -> ASGIApp:
     """All of the API; who asks must be in `scope["state"]["principal"]` already."""
     routes: list[BaseRoute] = [
-        Route(each.path, Endpoint(edge, each), methods=_methods(each)) for each in OPERATIONS
+        Route(each.path, Endpoint(edge, each), methods=[each.method]) for each in OPERATIONS
     ]
     routes += [WebSocketRoute(each.path, SocketEndpoint(edge, each)) for each in SOCKETS]
     described = Operation("GET", "/openapi.json", "Describe this API", _describe)
@@ -79,7 +81,3 @@ async def _refuse(scope: Scope, send: Send, error: SandboxError) -> None:
         return
     headers = [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
     await respond(send, error.status, as_problem(error), headers)
-
-
-def _methods(operation: Operation) -> list[str] | None:
-    return None if operation.method == "ANY" else [operation.method]

@@ -11,7 +11,6 @@ import structlog
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from dsec_runtime import wire
 from dsec_runtime.edge.calls import Query, as_problem
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.service import Edge
@@ -54,7 +53,7 @@ class SocketEndpoint:
         self._operation = operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection. An error is a PROBLEM frame, and status 4000."""
+        """Serve one connection. An error is a text message, a Problem, and status 4000."""
         socket = WebSocket(scope, receive, send)
         await socket.accept()
         status = _NORMAL
@@ -67,9 +66,9 @@ class SocketEndpoint:
             if not isinstance(error, SandboxError):
                 _log.exception("bug", operation=self._operation.summary)
                 error = SandboxError("the edge failed at this; its log tells more")
-            payload = msgspec.json.encode(as_problem(error))
+            told = msgspec.json.encode(as_problem(error)).decode()
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await socket.send_bytes(wire.frame(wire.Kind.PROBLEM, payload))
+                await socket.send_text(told)
         finally:
             counted = "101" if status == _NORMAL else str(status)
             self._edge.metrics.requests.labels(self._operation.path, counted).inc()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import websockets
+from websockets.asyncio.client import ClientConnection
 
-from dsec_runtime import wire
 from dsec_runtime.errors import FileError, InfrastructureError
 from dsec_runtime.messages import (
     FileChange,
@@ -18,8 +20,8 @@ from dsec_runtime.messages import (
     RemoveRequest,
 )
 from dsec_runtime.sdk import trees
-from dsec_runtime.sdk.transport import Transport, problem
-from dsec_runtime.spec import FileInfo, Problem
+from dsec_runtime.sdk.transport import Transport, data_of
+from dsec_runtime.spec import FileInfo
 
 OnProgress = Callable[[int], None]  # told how many bytes have been moved so far
 _OCTETS: Final = {"Content-Type": "application/octet-stream"}
@@ -143,16 +145,22 @@ class Files:
         ) as response:
             return await trees.unpack(trees.counted(response.aiter_raw(), on_progress), target)
 
-    async def watch(self, path: str) -> AsyncIterator[FileChange]:
-        """What changes in a directory and below, until the iteration is left."""
+    @contextlib.asynccontextmanager
+    async def watch(self, path: str) -> AsyncIterator[AsyncIterator[FileChange]]:
+        """What changes in a directory and below; within the context all changes are recorded."""
         socket = await self._transport.open_socket(f"{self._path}/watch", params={"path": path})
         async with socket:
-            async for message in socket:
-                if isinstance(message, bytes):
-                    told = wire.parse(message)
-                    raise problem(msgspec.json.decode(told.payload, type=Problem))
-                yield msgspec.json.decode(message, type=FileChange)
-        raise InfrastructureError("the edge stopped watching")
+            data_of(await socket.recv())  # it has begun
+            yield _changes(socket)
 
     async def _post(self, what: str, body: object) -> None:
         await self._transport.call("POST", f"{self._path}/{what}", type(None), body)
+
+
+async def _changes(socket: ClientConnection) -> AsyncIterator[FileChange]:
+    while True:
+        try:
+            message = await socket.recv()
+        except websockets.ConnectionClosed as error:
+            raise InfrastructureError("the edge watches no more") from error
+        yield msgspec.json.decode(data_of(message), type=FileChange)

@@ -8,13 +8,11 @@ from types import TracebackType
 from typing import Final
 
 import httpx
-import msgspec
 import websockets
 from websockets.asyncio.client import ClientConnection
 
 from dsec_runtime.errors import SandboxError
-from dsec_runtime.sdk.transport import Transport, problem
-from dsec_runtime.spec import Problem
+from dsec_runtime.sdk.transport import Transport, data_of
 
 _PART: Final = 256 << 10
 
@@ -104,12 +102,11 @@ async def _carry(
     sending = asyncio.create_task(inwards())
     try:
         async for message in socket:
-            if isinstance(message, str):
-                raise problem(msgspec.json.decode(message, type=Problem))
-            if not message:
+            data = data_of(message)
+            if not data:
                 writer.write_eof()
                 break
-            writer.write(message)
+            writer.write(data)
             await writer.drain()
         await sending
     finally:

@@ -15,7 +15,7 @@ from dsec_runtime import wire
 from dsec_runtime.errors import EdgeUnreachableError
 from dsec_runtime.sdk.output import STDOUT, Output, Position
 from dsec_runtime.sdk.results import ExecResult, finished
-from dsec_runtime.sdk.transport import Transport
+from dsec_runtime.sdk.transport import Transport, data_of
 from dsec_runtime.spec import ExecEnd, ExecInfo, ExecSpec
 
 _PART: Final = 256 << 10
@@ -125,12 +125,11 @@ class Process:
         while True:
             socket = await self._connected()
             try:
-                message = await socket.recv(decode=False)
+                message = await socket.recv()
             except websockets.ConnectionClosed:
                 await self._dropped(socket)
                 continue
-            assert isinstance(message, bytes)
-            return message
+            return data_of(message)
 
     async def _send(self, frame: bytes) -> None:
         """Input is sent once: what was under way when a connection broke may be lost."""

@@ -195,6 +195,13 @@ def raise_for(status: int, body: bytes) -> None:
         raise InfrastructureError(f"the edge answered {status}") from error
 
 
+def data_of(message: str | bytes) -> bytes:
+    """A message of a WebSocket; a text is the problem for which there is none, and raised."""
+    if isinstance(message, str):
+        raise problem(msgspec.json.decode(message, type=Problem))
+    return message
+
+
 def problem(told: Problem) -> SandboxError:
     """The error behind a problem."""
     return from_code(told.code, told.message, told.hint, told.detail)
