@@ -23,6 +23,7 @@ from dsec_layers.builder import build as builder
 from dsec_layers.builder import housekeeping
 from dsec_layers.builder.events import Note, Progress
 from dsec_layers.builder.request import BuildRequest, BuildResult
+from dsec_layers.errors import SignatureError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux.capabilities import Capability, require
 from dsec_layers.model.manifest import Provenance
@@ -57,7 +58,7 @@ def build(
     def tell(text: str) -> None:
         on_event(Note(text))
 
-    stored, destinations = _step_stores(options, tell)
+    stored, destinations = _step_stores(bench, options, tell)
     request = dataclasses.replace(request, step_stores=stored)
     with leases.hold(bench.local, purpose="build") as held:
         images = ParentImages(bench, pull=options.pull, tell=tell)
@@ -162,10 +163,17 @@ def _verify(making: _Making, request: BuildRequest, first: MountLayer, on_event:
     reproducing.check_same(making.bench, name, first, second, epoch=epoch)
 
 
-def _step_stores(options: BuildOptions, tell: Tell) -> tuple[list[StoredSteps], list[Store]]:
+def _step_stores(
+    bench: Workbench, options: BuildOptions, tell: Tell
+) -> tuple[list[StoredSteps], list[Store]]:
     """The stores of `cache_from` and of `cache_to`."""
     if not options.cache_from and not options.cache_to:
         return [], []
+    if options.cache_from and bench.trust is not None:
+        raise SignatureError(
+            "signatures are asked for, and results of steps in a store have none",
+            hint="build without --cache-from, or without --require-signature",
+        )
     from dsec_layers.api import stepstores
 
     stored = stepstores.open_stored_steps(options.cache_from, tell)

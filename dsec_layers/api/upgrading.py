@@ -19,6 +19,7 @@ import msgspec
 
 from dsec_layers.api import choosing
 from dsec_layers.api.checking import Checker, Report
+from dsec_layers.api.trust import Trust
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import ConflictError, DsecError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
@@ -95,18 +96,24 @@ def upgrade(
     These are references, and patterns over the tags of the store in which `*` stands for any
     characters, `/` and `:` too. Rows come in the order of the environments; a pattern passes over
     environments without a layer of the repository, which are errors when named. `on_done` is told
-    how many are done, and of how many. Raises InvalidInputError and NotFoundError for the layer
-    and the patterns, CorruptError or StoreError; what fails for one environment is in its row.
+    how many are done, and of how many. Where the workbench asks for signatures, the layer and each
+    environment have to be signed; what is made of them is not yet. Raises InvalidInputError,
+    NotFoundError and SignatureError for the layer and the patterns, CorruptError or StoreError;
+    what fails for one environment is in its row.
     """
     if layer.kind is Kind.ENV:
         raise InvalidInputError(f"{layer} is an environment", hint="name the new layer")
     store: Store = bench.local
+    trust = bench.trust
     if options.url:
-        store, bench = open_store(options.url), Workbench(bench.home.root, (options.url,))
-    found = store.resolve(layer) if options.url else bench.resolve(layer)
+        store = open_store(options.url)
+        found = store.resolve(bench.admitted(layer, store))
+        bench = Workbench(bench.home.root, (options.url,))
+    else:
+        found = bench.trusted(layer)
     chosen = list(choosing.environments(store, environments))
     with Checker(bench) as checker:
-        work = _Upgrade(bench, store, layer, found, options, checker)
+        work = _Upgrade(bench, store, layer, found, options, checker, trust)
         planned = [one for each in chosen if (one := work.plan(*each)) is not None]
         if options.dry_run:
             return tuple(each.row for each in planned)
@@ -143,6 +150,7 @@ class _Upgrade:
         layer: Descriptor,
         options: UpgradeOptions,
         checker: Checker,
+        trust: Trust | None,
     ) -> None:
         self._bench = bench
         self._store = store
@@ -150,6 +158,7 @@ class _Upgrade:
         self._layer = layer
         self._options = options
         self._checker = checker
+        self._trust = trust
         self._load = functools.lru_cache(maxsize=None)(self._load_digest)
         self._reports: dict[tuple[str, ...], Report] = {}
         self._builder = tagging.this_builder()
@@ -174,6 +183,8 @@ class _Upgrade:
                 if not named:
                     return None
                 raise InvalidInputError(f"it has no layer of {self._reference.repository}")
+            if self._trust is not None:
+                self._trust.check(self._store, reference, current)
             after = environment.descriptor()
             row = msgspec.structs.replace(row, after=after.digest)
             stands = current if target == reference else self._stands(target)

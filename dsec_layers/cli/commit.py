@@ -12,6 +12,7 @@ from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_co
 from dsec_layers.cli.dictionary import chunk_dict_option
 from dsec_layers.cli.output import layer_text, printable, size, table
 from dsec_layers.cli.progress import meter
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.model.reference import Reference
 
 _MAX_NOTES = 20
@@ -39,6 +40,7 @@ _MAX_NOTES = 20
 )
 @click.option("--dry-run", is_flag=True, help="List what would be left out; make nothing.")
 @chunk_dict_option
+@signature_options
 @json_option
 @pass_context
 def commit(

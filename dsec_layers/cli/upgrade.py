@@ -12,6 +12,7 @@ from dsec_layers.api.upgrading import Status, Upgraded, UpgradeOptions
 from dsec_layers.cli.context import Context, ReferenceType, json_option, pass_context
 from dsec_layers.cli.output import printable, table
 from dsec_layers.cli.progress import meter
+from dsec_layers.cli.signing import signature_options
 from dsec_layers.errors import ConflictError, DsecError
 from dsec_layers.model.reference import Kind, Reference
 
@@ -34,6 +35,7 @@ _SHORT_DIGEST = slice(7, 19)
 @click.option("--check", is_flag=True, help="Count what `compose --check` would find.")
 @click.option("--strict", is_flag=True, help="Leave out environments in which it finds errors.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@signature_options
 @json_option
 @pass_context
 def upgrade(

@@ -67,7 +67,13 @@ def test_a_run_and_a_build(cli: Cli, key: Path) -> None:
     (context / "Layerfile").write_text(f"LAYER toolkit made\nFROM {BASE}\nCOPY Layerfile /here\n")
     cli.fails(SignatureError, "run", *asked, ENV, "--", "true")
     cli.fails(SignatureError, "build", context, *asked)
+    upper = cli.folder / "upper"
+    upper.mkdir()
+    cli.fails(SignatureError, "commit", upper, "--base", BASE, "-t", "workspace/w:1", *asked)
     cli("sign", BASE, "--key", f"{key}.key")
     cli("sign", ENV, "--key", f"{key}.key")
     assert cli("run", *asked, ENV, "--", "cat", "/opt/tool") == "1"
     cli("build", context, *asked)
+    steps = ("--cache-from", f"dir://{cli.folder}/steps")
+    refused = cli.fails(SignatureError, "build", context, *asked, *steps)
+    assert "results of steps" in refused.error

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.api import upgrading
+from dsec_layers.api import keys, signatures, upgrading
+from dsec_layers.api.trust import Trust
 from dsec_layers.api.upgrading import Status, Upgraded, UpgradeOptions
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.errors import InvalidInputError, NotFoundError, SignatureError
 from dsec_layers.model.environment import REFERENCE_KEY
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
@@ -61,6 +62,25 @@ def test_a_pattern_takes_those_that_have_the_layer(bench: Workbench) -> None:
         assert at.digest == row.after != row.before
     again = upgrading.upgrade(bench, NEW, ["env/swe/*"])
     assert {row.status for row in again} == {Status.UNCHANGED}
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_is_not_signed_is_neither_put_in_nor_upgraded(
+    bench: Workbench, tmp_path: Path, remote: bool
+) -> None:
+    pair = keys.generate(tmp_path / "release")
+    key = keys.load_private(Path(pair.private), lambda: None)
+    bench.trust = Trust.of([Path(pair.public)])
+    options = UpgradeOptions(url=bench.local.url if remote else None)
+    with pytest.raises(SignatureError, match="has no signature"):
+        upgrading.upgrade(bench, NEW, ["env/*"], options)
+    signatures.sign(bench, NEW, key)
+    rows = upgrading.upgrade(bench, NEW, ["env/*"], options)
+    assert statuses(rows) == {"env/swe/a:v1": Status.ERROR, "env/swe/b:v1": Status.ERROR}
+    assert names(bench, "env/swe/a:v1") == ["base/b:1", "toolkit/x:v1", "toolkit/y:v1"]
+    signatures.sign(bench, Reference.parse("env/swe/a:v1"), key)
+    rows = upgrading.upgrade(bench, NEW, ["env/swe/a:v1"], options)
+    assert statuses(rows) == {"env/swe/a:v1": Status.UPGRADED}
 
 
 def test_a_named_environment_without_the_layer_is_an_error_and_the_others_go_on(
