@@ -64,8 +64,8 @@ References = list[Reference]
 class Burst:
     """One run: seconds until the last sandbox has ended, bytes that the home takes on disk.
 
-    `cpu_s` are seconds of the processors: of this process, a pull before the clock starts too, of the
-    sandboxes and of the daemon.
+    `cpu_s` are seconds of the processors: of this process, of the sandboxes and of the daemon, a
+    pull before the clock starts among them.
     """
 
     seconds: float

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsec_layers.errors import DsecError
-from dsec_layers.lazyfs.attached import recorded_stores
+from dsec_layers.lazyfs.attachedfiles import recorded_stores
 from dsec_layers.lazyfs.journal import Journal, Phase
 from dsec_layers.registry import standing
 
