@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -38,6 +38,7 @@ class Launcher:
         self._run = run
         self._stage = _stage(run)
         self._namespace: int | None = None
+        self._leaving: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, "launch", initializer=self._enter)
 
@@ -47,7 +48,10 @@ class Launcher:
 
     @contextlib.contextmanager
     def staged(self, root: Path, name: str) -> Iterator[Path]:
-        """The path at which the mount at `root` is seen there, for the length of a block."""
+        """The path at which the mount at `root` is seen there, for the length of a block.
+
+        Its end is not waited for, see `wait_unstaged`.
+        """
         shown = self._stage / name
         copy = syscalls.open_tree(str(root))
         try:
@@ -55,7 +59,12 @@ class Launcher:
             yield shown
         finally:
             os.close(copy)
-            self.call(lambda: _hide(shown))
+            self._leaving[name] = self._pool.submit(_hide, shown)
+
+    def wait_unstaged(self, name: str) -> None:
+        """Wait until nothing of what was staged under this name is mounted here."""
+        if (leaving := self._leaving.pop(name, None)) is not None:
+            leaving.result()
 
     def close(self) -> None:
         """End the threads; the namespace goes with the last of them and what it started."""

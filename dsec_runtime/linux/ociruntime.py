@@ -148,7 +148,9 @@ def _wait(pid: int) -> int:
     """The exit status. Raises CreationFailedError when it does not end in time."""
     handle = os.pidfd_open(pid)
     try:
-        ended, _, _ = select.select([handle], [], [], _TIMEOUT_S)
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(handle, select.POLLIN)
+        ended = poll.poll(_TIMEOUT_S * 1000)
         if not ended:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     finally:

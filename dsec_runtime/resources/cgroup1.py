@@ -21,8 +21,7 @@ from dsec_runtime.resources.groups import PARENT, PERIOD_US, GroupLimits, GroupU
 from dsec_runtime.spec import CpuClass
 
 _REQUIRED: Final = ("memory", "cpu", "cpuacct", "cpuset", "pids")
-_AT_BOOT: Final = ("memory", "pids")
-_AFTER_BOOT: Final = ("cpu", "cpuacct", "cpuset", "blkio")
+_USED: Final = (*_REQUIRED, "blkio")
 _WEIGHTS: Final = ("blkio.bfq.weight", "blkio.weight")
 _CALM: Final = 0  # memory.swappiness: nothing goes to swap
 _EAGER: Final = 100
@@ -58,28 +57,34 @@ class GroupsV1:
                 "this node cannot weigh I/O", hint="the kernel's bfq scheduler can; leave it out"
             )
         self._tracker.make(name)
-        for controller in self._used(limits):
+        for controller in _REQUIRED if limits.io_weight is None else _USED:
             with contextlib.suppress(FileExistsError):
                 self._of(controller, name).mkdir()
         memory, pids = self._of("memory", name), self._of("pids", name)
         controlfiles.write(memory / "memory.limit_in_bytes", limits.memory_bytes)
         controlfiles.write(memory / "memory.swappiness", _CALM)
         controlfiles.write(pids / "pids.max", limits.pids)
-        self._set_cpu(name, limits)
+        share = weight(limits.cpu_cores, of_one=1024, least=2, most=262144)
+        controlfiles.write(self._of("cpu", name) / "cpu.shares", share)
+        _inherit_cpuset(self._of("cpuset", name), limits.cpu_list)
         if limits.io_weight is not None and self._weight is not None:
             controlfiles.write(self._of("blkio", name) / self._weight, limits.io_weight)
 
     def enter(self, name: str, pid: int) -> None:
         """See Groups."""
         self._tracker.enter(name, pid)
-        for controller in _AT_BOOT:
-            controlfiles.write(self._of(controller, name) / "cgroup.procs", pid)
+        for controller in _USED:
+            if controller in self._points:
+                controlfiles.write_if_there(self._of(controller, name) / "cgroup.procs", pid)
 
-    def limit_cpu(self, name: str, pid: int, limits: GroupLimits) -> None:
+    def limit_cpu(self, name: str, limits: GroupLimits) -> None:
         """See Groups."""
-        for controller in _AFTER_BOOT:
-            if controller in self._used(limits):
-                controlfiles.write(self._of(controller, name) / "cgroup.procs", pid)
+        cpu = self._of("cpu", name)
+        if limits.quota_us is not None:
+            controlfiles.write(cpu / "cpu.cfs_period_us", PERIOD_US)
+            controlfiles.write(cpu / "cpu.cfs_quota_us", limits.quota_us)
+        if limits.cpu_class is CpuClass.BE:
+            controlfiles.write_if_there(cpu / "cpu.idle", 1)
 
     def freeze(self, name: str) -> None:
         """See Groups."""
@@ -135,33 +140,18 @@ class GroupsV1:
     def names(self) -> list[str]:
         """See Groups."""
         found = set(self._tracker.names())
-        for controller in (*_AT_BOOT, *_AFTER_BOOT):
+        for controller in _USED:
             if controller in self._points:
                 found.update(it.name for it in (self._parent(controller)).iterdir() if it.is_dir())
         return sorted(found)
 
     def _prepare(self) -> None:
         """A new group of cpuset has neither processors nor memory until it is told."""
-        for controller in (*_AT_BOOT, *_AFTER_BOOT):
+        for controller in _USED:
             if controller in self._points:
                 self._parent(controller).mkdir(exist_ok=True)
         _inherit_cpuset(self._parent("cpuset"))
         controlfiles.write_if_there(self._parent("memory") / "memory.use_hierarchy", 1)
-
-    def _set_cpu(self, name: str, limits: GroupLimits) -> None:
-        cpu, cpuset = self._of("cpu", name), self._of("cpuset", name)
-        share = weight(limits.cpu_cores, of_one=1024, least=2, most=262144)
-        controlfiles.write(cpu / "cpu.shares", share)
-        if limits.quota_us is not None:
-            controlfiles.write(cpu / "cpu.cfs_period_us", PERIOD_US)
-            controlfiles.write(cpu / "cpu.cfs_quota_us", limits.quota_us)
-        if limits.cpu_class is CpuClass.BE:
-            controlfiles.write_if_there(cpu / "cpu.idle", 1)
-        _inherit_cpuset(cpuset, limits.cpu_list)
-
-    def _used(self, limits: GroupLimits) -> list[str]:
-        unused = {"blkio"} if limits.io_weight is None else set[str]()
-        return [name for name in (*_AT_BOOT, *_AFTER_BOOT) if name not in unused]
 
     def _parent(self, controller: str) -> Path:
         return self._points[controller] / PARENT

@@ -125,7 +125,7 @@ class GroupsV2:
         """See Groups."""
         self._tracker.enter(name, pid)
 
-    def limit_cpu(self, name: str, pid: int, limits: GroupLimits) -> None:  # v1's
+    def limit_cpu(self, name: str, limits: GroupLimits) -> None:
         """See Groups."""
         group = self._tracker.path(name)
         if limits.cpu_class is CpuClass.BE:

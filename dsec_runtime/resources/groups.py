@@ -60,7 +60,7 @@ class Groups(Protocol):
     """The groups of this node's sandboxes. All methods may be repeated; they raise OSError."""
 
     def make(self, name: str, limits: GroupLimits) -> None:
-        """Make the group of a sandbox, all but its share of the CPU.
+        """Make the group of a sandbox, with no limit yet of its CPU time.
 
         Whatever boots the sandbox shall not wait for that. Raises UnsupportedError.
         """
@@ -68,8 +68,8 @@ class Groups(Protocol):
     def enter(self, name: str, pid: int) -> None:
         """Put a process that is about to boot the sandbox into the group."""
 
-    def limit_cpu(self, name: str, pid: int, limits: GroupLimits) -> None:
-        """Limit the CPU time of the group, whose first process is `pid`."""
+    def limit_cpu(self, name: str, limits: GroupLimits) -> None:
+        """Limit the CPU time of the group, which has booted."""
 
     def freeze(self, name: str) -> None:
         """Stop all processes of the group, and wait until they stand. Raises TimeoutError."""

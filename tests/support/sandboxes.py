@@ -175,7 +175,7 @@ def agent() -> Path:
 
 def open_node(home: Path, **settings: object) -> Node:
     """The makings of sandboxes below a home."""
-    chosen = {"spare_disks": 1, "spare_identities": 1, "launches": 2, **settings}
+    chosen = {"spare_disks": 1, "launches": 2, **settings}
     return Node(Workbench(home), ContainerSettings(**chosen), agent=agent())  # type: ignore[arg-type]
 
 

@@ -58,7 +58,7 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     sandbox, limits = plan.sandbox, plan.limits
     identity = node.identities.take(sandbox.id)
     trace("identity taken")
-    roots.mount_root(sandbox, plan.held.folders, identity)
+    roots.mount_root(sandbox, plan.held.folders, identity, node.closer)
     trace("root mounted")
     cpus = node.processors.take(sandbox.id, limits.cpu_cores)
     group = GroupLimits(
@@ -73,7 +73,7 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     trace("group made")
     pid = _start(node, plan, identity, cpus or node.processors.all, trace)
     trace("started")
-    node.groups.limit_cpu(sandbox.id, pid, group)
+    node.groups.limit_cpu(sandbox.id, group)
     if node.may_protect:
         controlfiles.write(Path(f"/proc/{pid}/oom_score_adj"), _PROTECTED)
     start = procinfo.start_ticks(pid)
@@ -107,6 +107,7 @@ def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
     node.groups.remove(sandbox.id)
     trace("group removed")
     shutil.rmtree(node.places.runtime / sandbox.id, ignore_errors=True)
+    node.launcher.wait_unstaged(sandbox.id)
     roots.unmount_root(sandbox)
     trace("root unmounted")
     node.disks.remove(sandbox.folder)

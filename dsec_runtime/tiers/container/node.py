@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from dsec_layers.api.workbench import Workbench
 from dsec_runtime.guest import binary
 from dsec_runtime.linux import agentfile, launcher, ociruntime, privileges
+from dsec_runtime.linux.closer import Closer
 from dsec_runtime.resources import layout
 from dsec_runtime.resources.disks import Disks
 from dsec_runtime.resources.identities import Identities
@@ -17,6 +19,13 @@ from dsec_runtime.tiers.container import bundle
 from dsec_runtime.tiers.container.environments import Environments
 from dsec_runtime.tiers.container.places import Places
 from dsec_runtime.tiers.container.settings import ContainerSettings
+
+
+def _allow_descriptors() -> None:
+    """Each sandbox takes a dozen while it is made, and its caller takes some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Node:
@@ -29,6 +38,7 @@ class Node:
     def __init__(
         self, bench: Workbench, settings: ContainerSettings, *, agent: Path | None = None
     ) -> None:
+        _allow_descriptors()
         self.bench = bench
         self.settings = settings
         self.places = Places(bench.home.root.resolve())
@@ -47,20 +57,20 @@ class Node:
             self.places.disk_templates, self.places.sandboxes, spares=settings.spare_disks
         )
         hidden = (found.v2,) if found.mixed and found.v2 else ()
+        self.closer = Closer()
         self.launcher = launcher.Launcher(
             settings.launches, self.places.home / "run", hidden=hidden
         )
 
     def warm_up(self) -> None:
         """Make ahead what the first sandboxes would wait for."""
-        self.identities.prepare(self.settings.spare_identities)
         self.disks.foresee(self.settings.disk_bytes)
 
     def close(self) -> None:
         """Let go of all that is made ahead, and of layers that nobody uses."""
         self.launcher.close()
+        self.closer.close()
         self.disks.close()
-        self.identities.close()
         self.environments.close()
         os.close(self.agent)
 

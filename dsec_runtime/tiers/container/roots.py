@@ -17,6 +17,8 @@ from dsec_layers.linux import mount
 from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
 from dsec_runtime.linux import syscalls
+from dsec_runtime.linux.closer import Closer
+from dsec_runtime.linux.userns import userns
 from dsec_runtime.resources.identities import Identity
 from dsec_runtime.tiers.container.places import Sandbox
 
@@ -31,16 +33,21 @@ _OPTIONS: Final = (
 _KERNEL_XATTRS: Final = "trusted.overlay."
 
 
-def mount_root(sandbox: Sandbox, layers: Sequence[Path], identity: Identity) -> None:
-    """Mount the overlay of `layers`, lowest first, and the sandbox's disk. Raises OSError.
+def mount_root(
+    sandbox: Sandbox, layers: Sequence[Path], identity: Identity, closer: Closer
+) -> None:
+    """Mount the overlay of `layers`, lowest first, and the sandbox's disk.
 
-    Raises CreationFailedError where the kernel would not let it be written to, which it does not
-    say by itself.
+    `closer` ends what is needed for that alone. Raises OSError, and CreationFailedError where the
+    kernel would not let it be written to, which it does not say by itself.
     """
     _cover(sandbox.disk / "upper", layers[-1])
     with ExitStack() as stack:
-        lowers = [_shown(stack, layer, identity.layers) for layer in reversed(layers)]
-        disk = _shown(stack, sandbox.disk, identity.upper)
+        ids = stack.enter_context(userns(identity.layers))
+        fds = [_shown(stack, closer, layer, ids) for layer in reversed(layers)]
+        lowers = [f"/proc/self/fd/{fd}" for fd in fds]
+        ids = stack.enter_context(userns(identity.upper))
+        disk = f"/proc/self/fd/{_shown(stack, closer, sandbox.disk, ids)}"
         options: list[tuple[str, str | None]] = [
             ("source", f"sandbox:{sandbox.id}"),
             *(("lowerdir+", lower) for lower in lowers),
@@ -63,12 +70,12 @@ def unmount_root(sandbox: Sandbox) -> None:
         sandbox.root.rmdir()
 
 
-def _shown(stack: ExitStack, folder: Path, userns: int) -> str:
-    """A path of this process at which `folder` is shown with the ids of a user namespace."""
+def _shown(stack: ExitStack, closer: Closer, folder: Path, ids: int) -> int:
+    """A detached mount of `folder`, shown with the ids of a user namespace."""
     fd = syscalls.open_tree(str(folder))
-    stack.callback(os.close, fd)
-    syscalls.idmap(fd, userns)
-    return f"/proc/self/fd/{fd}"
+    stack.callback(closer.take, fd)
+    syscalls.idmap(fd, ids)
+    return fd
 
 
 def _cover(upper: Path, model: Path) -> None:

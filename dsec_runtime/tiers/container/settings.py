@@ -15,8 +15,8 @@ GIB = 1 << 30
 class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`runtime` is a name or path, crun or else runc when it is None.
 
-    `spare_disks` and `spare_identities` are made ahead, `launches` is how many containers are
-    started at once. `cpu_cores` None is all of the node's.
+    `spare_disks` are made ahead, `launches` is how many containers are started at once.
+    `cpu_cores` None is all of the node's.
     """
 
     runtime: str | None = None
@@ -26,7 +26,6 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     disk_bytes: int = 16 * GIB
     shm_part: Annotated[float, Meta(gt=0, le=1)] = 0.5  # of the memory limit, at most
     spare_disks: Annotated[int, Meta(ge=0)] = 4
-    spare_identities: Annotated[int, Meta(ge=0)] = 8
     launches: Annotated[int, Meta(ge=1)] = 8
     warm_layers: Annotated[int, Meta(ge=0)] = 64  # environments that stay mounted without a user
 

@@ -21,7 +21,7 @@ from dsec_runtime.tiers.container.settings import ContainerSettings
 WISH = Wish(
     root=Path("/srv/box"),
     hostname="box",
-    identity=Identity(1, 1 << 20, 5, 6),
+    identity=Identity(1 << 20),
     views=[View(Path("/views/sys"), "/sys")],
     network=None,
     new_privileges=False,
