@@ -71,7 +71,8 @@ class Shell:
     async def _run(self, command: str) -> ExecResult:
         mark = f"<{secrets.token_hex(16)}>"
         await self._process.write(
-            f"eval {shlex.quote(command)} </dev/null\n"
+            # With `command`, a mistake in it does not end the shell.
+            f"command eval {shlex.quote(command)} </dev/null\n"
             f"{{ printf '%s%d\\n' '{mark}' $?; printf '{mark}' >&2; }}\n"
         )
         while not self._is_marked(mark.encode()):

@@ -70,7 +70,7 @@ async def unpack(parts: AsyncIterator[bytes], folder: Path) -> list[str]:
         try:
             return tarfile.data_filter(member, where)
         except tarfile.FilterError:
-            left_out.append(member.name)
+            left_out.append(member.name.removeprefix("./"))
             return None
 
     def extract() -> None:

@@ -80,7 +80,8 @@ async def proxy(call: Call) -> None:
 
 def _inner(call: Call, port: int) -> httpcore.Request:
     asked = call.request
-    target = "/" + asked.path_params["path"]
+    # As it was written: what is decoded may not be what the service was asked for.
+    written: bytes = asked.scope["raw_path"].partition(b"/http/")[2].partition(b"/")[2]
     query: bytes = asked.scope["query_string"]
     headers = [
         (name, value) for name, value in asked.headers.raw if name not in _OF_A_HOP | _OF_THE_EDGE
@@ -93,7 +94,7 @@ def _inner(call: Call, port: int) -> httpcore.Request:
         scheme=b"http",
         host=b"localhost",
         port=port,
-        target=_quoted(target) + (b"?" + query if query else b""),
+        target=b"/" + written.partition(b"?")[0] + (b"?" + query if query else b""),
     )
     return httpcore.Request(asked.method, url, headers=headers, content=asked.stream())
 
@@ -106,12 +107,6 @@ async def _answer(call: Call, response: httpcore.Response) -> None:
     async for data in response.aiter_stream():
         await call.send({"type": "http.response.body", "body": data, "more_body": True})
     await call.send({"type": "http.response.body", "body": b""})
-
-
-def _quoted(path: str) -> bytes:
-    from urllib.parse import quote
-
-    return quote(path, safe="/:@!$&'()*+,;=~-._").encode()
 
 
 def _port(text: str) -> int:
