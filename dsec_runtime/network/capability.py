@@ -9,6 +9,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from dsec_runtime.errors import UnsupportedError
 from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.conntrack import Conntrack
 from dsec_runtime.linux.nftables import Nftables, NftError
 from dsec_runtime.network import ruleset
 from dsec_runtime.network.addresses import NEVER, Range
@@ -51,6 +52,14 @@ def _try() -> None:
                 f"the kernel's packet filter lacks something: {error.message}",
                 hint="nf_tables is needed with conntrack, connlimit, fib, limit, nat and reject",
             ) from error
+    try:
+        with Conntrack() as connections:
+            connections.forget(1)
+    except OSError as error:
+        raise UnsupportedError(
+            f"tracked connections cannot be forgotten: {error}",
+            hint="CONFIG_NF_CT_NETLINK is needed; try: modprobe nf_conntrack_netlink",
+        ) from error
     try:
         with IPRoute() as netlink:
             netlink.link("add", ifname="dsec0", kind="veth", peer={"ifname": "dsec1"})

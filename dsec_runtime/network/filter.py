@@ -190,7 +190,7 @@ class Filter:
             lines += ruleset.ungrant(kind, sandbox.member, address, chain)
         self._table.run(lines)
         for mark in sandbox.marks:
-            self._router.forget_connections(mark)
+            self._router.connections.forget(mark)
 
     def _drop_spare_chains(self) -> None:
         used = {it.ruling for it in self._sandboxes.values()}

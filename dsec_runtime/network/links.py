@@ -11,9 +11,11 @@ router beforehand: it needs no ARP, and there is no link that two sandboxes shar
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +23,13 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from dsec_runtime.errors import InfrastructureError
+from dsec_runtime.linux import rtnetlink
+from dsec_runtime.linux.rtnetlink import IFF_NOARP, IFF_UP, End, Rtnetlink
 from dsec_runtime.network.addresses import Address, Range
 from dsec_runtime.network.ruleset import UPLINK
 
 SANDBOX_LINK: Final = "eth0"
-_NOARP: Final = 0x80  # IFF_NOARP, netdevice(7)
-_LINK_SCOPE: Final = 253  # RT_SCOPE_LINK
-_PERMANENT: Final = 0x80  # NUD_PERMANENT
+_LOOPBACK, _INSIDE = 1, 2  # indexes of the links of a sandbox
 _CARRIER_S: Final = 5.0
 _SETTINGS: Final = Path("/proc/sys/net")
 
@@ -122,50 +124,57 @@ def uplinks() -> list[str]:
         return sorted(netlink.get_links(index)[0].get("ifname") for index in indexes)
 
 
-def prepare_sandbox(
-    slot: int, router: Path, addresses: Range, join_router: Callable[[], None]
-) -> None:
+def prepare_sandbox(slot: int, router: Path, netlink: Rtnetlink, addresses: Range) -> None:
     """Inside the new namespace of a sandbox: loopback, and a link that ends in the router.
 
-    `join_router` switches the router's end on. It is the first of the two: an end sends at once
-    when the other one is on already, else only when the kernel has noticed (`wait_until_up`).
+    `netlink` is of the router. Its end is switched on first: an end sends at once when the other
+    one is on already, else when the kernel has noticed, for which we wait.
     """
     for name in ("all", "default"):
         path = f"ipv6/conf/{name}/disable_ipv6"
         if (_SETTINGS / path).exists():
             change_setting(path, "1")
-    own, gateway = addresses.address(slot), addresses.resolver
-    with IPRoute() as netlink, _opened(router) as router_fd:
-        netlink.link(
-            "add",
-            ifname=SANDBOX_LINK,
-            kind="veth",
-            address=_mac(own),
-            peer={
-                "ifname": interface(slot),
-                "net_ns_fd": router_fd,
-                "address": _mac(gateway),
-            },
+    address, gateway = addresses.address(slot), addresses.resolver
+    with _opened(router) as router_fd, Rtnetlink() as own:
+        inner = End(_INSIDE, SANDBOX_LINK, _mac(address))
+        outer = End(_outside(slot), interface(slot), _mac(gateway), router_fd)
+        own.run(rtnetlink.add_veth(inner, outer))
+        netlink.run(
+            rtnetlink.set_link(outer.index, IFF_UP | IFF_NOARP),
+            rtnetlink.add_neighbour(outer.index, address, inner.mac),
+            rtnetlink.add_route(outer.index, address),
         )
-        netlink.link("set", index=_index(netlink, "lo"), state="up")
-        join_router()
-        index = _index(netlink, SANDBOX_LINK)
-        netlink.addr("add", index=index, address=str(own), prefixlen=32)
-        netlink.link("set", index=index, state="up")
-        _neighbour(netlink, index, gateway)
-        netlink.route("add", dst=f"{gateway}/32", oif=index, scope=_LINK_SCOPE)
-        netlink.route("add", dst="default", gateway=str(gateway), oif=index)
+        own.run(
+            rtnetlink.set_link(_LOOPBACK, IFF_UP),
+            rtnetlink.add_address(_INSIDE, address),
+            rtnetlink.set_link(_INSIDE, IFF_UP),
+            rtnetlink.add_neighbour(_INSIDE, gateway, outer.mac),
+            rtnetlink.add_route(_INSIDE, gateway),
+            rtnetlink.add_default_route(_INSIDE, gateway),
+        )
+    _wait_until_up(netlink, outer.index, outer.name)
 
 
-def accept_sandbox(slot: int, addresses: Range) -> None:
-    """Inside the router: switch on its end of a sandbox's link."""
-    own = addresses.address(slot)
-    with IPRoute() as netlink:
-        index = _index(netlink, interface(slot))
-        netlink.link("set", index=index, flags=_NOARP, change=_NOARP)
-        netlink.link("set", index=index, state="up")
-        _neighbour(netlink, index, own)
-        netlink.route("add", dst=f"{own}/32", oif=index, scope=_LINK_SCOPE)
+def remove_sandbox(slot: int, netlink: Rtnetlink) -> None:
+    """Remove the link of a sandbox, by its end in the router; no error when it is gone."""
+    try:
+        netlink.run(rtnetlink.delete_link(_outside(slot)))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+
+
+def _outside(slot: int) -> int:
+    """The index of a sandbox's link in the router, where the others have small ones."""
+    return (1 << 24) + slot
+
+
+def _wait_until_up(netlink: Rtnetlink, index: int, name: str) -> None:
+    end_s = time.monotonic() + _CARRIER_S
+    while not netlink.is_up(index):
+        if time.monotonic() > end_s:
+            raise InfrastructureError(f"the network link {name} does not come up")
+        time.sleep(0.001)
 
 
 def wait_until_up(name: str) -> None:
@@ -173,13 +182,8 @@ def wait_until_up(name: str) -> None:
 
     Raises InfrastructureError when that takes seconds.
     """
-    end_s = time.monotonic() + _CARRIER_S
-    with IPRoute() as netlink:
-        index = _index(netlink, name)
-        while netlink.get_links(index)[0].get("operstate") != "UP":
-            if time.monotonic() > end_s:
-                raise InfrastructureError(f"the network link {name} does not come up")
-            time.sleep(0.001)
+    with Rtnetlink() as netlink:
+        _wait_until_up(netlink, socket.if_nametoindex(name), name)
 
 
 def remove_link(name: str) -> None:
@@ -231,15 +235,9 @@ def _free_pair(netlink: IPRoute, addresses: Range, first: int) -> tuple[Address,
     )
 
 
-def _neighbour(netlink: IPRoute, index: int, address: Address) -> None:
-    netlink.neigh(
-        "replace", dst=str(address), lladdr=_mac(address), ifindex=index, state=_PERMANENT
-    )
-
-
-def _mac(address: Address) -> str:
+def _mac(address: Address) -> bytes:
     """A locally administered address of the link layer, told by the network's."""
-    return ":".join(f"{byte:02x}" for byte in b"\x02\xd5" + address.packed)
+    return b"\x02\xd5" + address.packed
 
 
 def _index(netlink: IPRoute, name: str) -> int:

@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.nfnetlink.nfctsocket import NFCTSocket
 
 from dsec_runtime.errors import InfrastructureError
 from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.conntrack import Conntrack
 from dsec_runtime.linux.namespaces import Inside
 from dsec_runtime.linux.nftables import Nftables, NftError
+from dsec_runtime.linux.rtnetlink import Rtnetlink
 from dsec_runtime.network import capability, links, ruleset
 from dsec_runtime.network.addresses import Network4, Range
 
@@ -49,16 +50,14 @@ class Router:
                 self._make(int(tag, 16))
             self.inside = stack.enter_context(Inside(self.path, "dsec-router"))
             self.filter = stack.enter_context(self.inside.run(Nftables))
+            self.netlink = stack.enter_context(self.inside.run(Rtnetlink))
+            self.connections = stack.enter_context(self.inside.run(Conntrack))
             self._connect()
             self._stack = stack.pop_all()
 
     def load(self, never: Iterable[Network4]) -> None:
         """Say the rules that are not of a sandbox; those of sandboxes stay. Raises NftError."""
         self.filter.run(ruleset.router(self.addresses, never))
-
-    def forget_connections(self, mark: int) -> None:
-        """Remove the connections that carry this mark."""
-        self.inside.run(lambda: _flush(mark))
 
     def close(self) -> None:
         """Let go; all stays as it is."""
@@ -146,8 +145,3 @@ def _table(link: str) -> str:
 
 class _NameSet(msgspec.Struct):
     elem: tuple[str, ...] = ()
-
-
-def _flush(mark: int) -> None:
-    with NFCTSocket() as netlink, contextlib.suppress(NetlinkError):
-        netlink.flush(mark=mark, mark_mask=0xFFFFFFFF)

@@ -117,6 +117,24 @@ def test_leftovers_are_told_and_released(node: Node) -> None:
         node.network.counts("left")
 
 
+def test_connections_of_a_sandbox_end_with_it(node: Node) -> None:
+    claimed, other = node.claim("a", WORLD), node.claim("b", WORLD)
+    with connect(claimed.netns, ONE, 80), connect(other.netns, ONE, 80):
+        node.network.apply("a", [NetworkRule(cidr="198.51.100.0/25")])
+        assert tracked(node, claimed.address)
+
+        node.network.release("a")
+
+        assert not tracked(node, claimed.address)
+        assert tracked(node, other.address)
+
+
+def tracked(node: Node, address: str) -> bool:
+    table = Path("/proc/thread-self/net/nf_conntrack")
+    text = inside(node.home / "run/netns/router", table.read_text)
+    return f"src={address} " in text
+
+
 def test_a_start_takes_away_what_was_half_made(node: Node) -> None:
     kept, other = node.claim("a", WORLD), node.claim("b", WORLD)
     node.network.close()
