@@ -1,6 +1,7 @@
 #include "harden.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
@@ -71,6 +72,18 @@ static bool own_user(void) {
     return left;
 }
 
+/* Landlock forbids to move a file into another folder unless it is told that this is fine. */
+static bool allow_moves(int rules) {
+    struct landlock_path_beneath_attr everywhere = {
+        .allowed_access = LANDLOCK_ACCESS_FS_REFER,
+        .parent_fd = open("/", O_PATH | O_CLOEXEC),
+    };
+    if (everywhere.parent_fd < 0) return false;
+    bool done = !syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &everywhere, 0);
+    close(everywhere.parent_fd);
+    return done;
+}
+
 /* Commands inherit this domain, so they may signal one another, and nothing outside of it. What is
  * handled and allowed nowhere is forbidden: no device node is ever made. Needs CAP_SYS_ADMIN (of
  * the user namespace) or no new privileges. */
@@ -78,14 +91,14 @@ static bool landlock(void) {
     struct {
         uint64_t access_fs, access_net, scoped;
     } rules = {
-        LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK,
+        LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_REFER,
         0,
         SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS,
     };
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (abi < SCOPE_ABI) return false;
     int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
-    bool done = fd >= 0 && syscall(SYS_landlock_restrict_self, fd, 0) == 0;
+    bool done = fd >= 0 && allow_moves(fd) && !syscall(SYS_landlock_restrict_self, fd, 0);
     if (fd >= 0) close(fd);
     return done;
 }
