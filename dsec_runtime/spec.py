@@ -200,11 +200,16 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedDestination(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sandbox wanted to go and may not."""
+    """Where a sandbox wanted to go and may not, and how long ago it last did.
+
+    `packets` are those that were recorded: not more than one a second after the first.
+    """
 
     address: str
     protocol: str
     port: int
+    packets: int = 1
+    ago_s: int = 0
 
 
 class RefusedName(msgspec.Struct, frozen=True, kw_only=True):

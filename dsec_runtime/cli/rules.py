@@ -71,6 +71,9 @@ def _counted(counts: NetworkCounts) -> str:
         f"allowed: {counts.allowed_packets} packets, {size(counts.allowed_bytes)}",
         f"refused: {counts.refused_packets} packets, {size(counts.refused_bytes)}",
     ]
-    lines += [f"  {it.address} {it.protocol} {it.port}" for it in counts.refused]
+    lines += [
+        f"  {it.address} {it.protocol} {it.port} ({it.packets} times, {it.ago_s} s ago)"
+        for it in counts.refused
+    ]
     lines += [f"  {it.name}: {it.reason} ({it.count} times)" for it in counts.refused_names]
     return "\n".join(lines)

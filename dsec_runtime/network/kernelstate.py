@@ -8,7 +8,7 @@ from typing import Literal, cast
 from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.addresses import Address, Range
-from dsec_runtime.network.ruleset import TABLE, Member
+from dsec_runtime.network.ruleset import RECORDED_S, TABLE, Member
 from dsec_runtime.network.sandboxes import Sandbox
 from dsec_runtime.spec import RefusedDestination
 
@@ -57,11 +57,14 @@ def refused(table: Nftables) -> dict[str, list[RefusedDestination]]:
     found: dict[str, list[RefusedDestination]] = {}
     for element in _elements(table, "set", "refused"):
         source, address, protocol, port = _concatenated(element)
+        fields = cast("Fields", cast("Fields", element)["elem"])
         found.setdefault(str(source), []).append(
             RefusedDestination(
                 address=str(address),
                 protocol=_PROTOCOLS.get(cast("int", protocol), str(protocol)),
                 port=cast("int", port),
+                packets=cast("Mapping[str, int]", fields["counter"])["packets"],
+                ago_s=max(0, RECORDED_S - cast("int", fields["expires"])),
             )
         )
     return found

@@ -28,6 +28,7 @@ from dsec_runtime.network.rules import Policy
 TABLE: Final = "inet dsec"
 UPLINK: Final = "up"
 HELD_S: Final = 24 * 3600
+RECORDED_S: Final = 600  # how long a refused destination is remembered
 
 _OBJECTS = f"""
 add table {TABLE}
@@ -41,7 +42,7 @@ add set {TABLE} allowed {{ type ipv4_addr; counter; }}
 add set {TABLE} refused_by {{ type ifname; counter; }}
 add set {TABLE} never {{ type ipv4_addr; flags interval; auto-merge; }}
 add set {TABLE} refused {{ type ipv4_addr . ipv4_addr . inet_proto . inet_service; size 65536; \
-flags dynamic,timeout; timeout 10m; counter; }}
+flags dynamic,timeout; timeout {RECORDED_S}s; counter; }}
 add set {TABLE} recording {{ type ipv4_addr; size 65536; flags dynamic,timeout; timeout 10m; }}
 add set {TABLE} asking {{ type ipv4_addr; size 65536; flags dynamic,timeout; timeout 1m; }}
 add set {TABLE} talking {{ type ipv4_addr; size 65536; flags dynamic; }}

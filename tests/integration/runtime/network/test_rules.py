@@ -19,10 +19,11 @@ def test_nothing_is_reached_without_a_rule(node: Node) -> None:
     counts = node.network.counts("a")
     assert counts.allowed_packets == 0
     assert counts.refused_packets >= 2
-    assert {(it.address, it.protocol, it.port) for it in counts.refused} == {
-        (ONE, "tcp", 80),
-        (ONE, "udp", UDP_PORT),
+    assert {(it.address, it.protocol, it.port, it.packets) for it in counts.refused} == {
+        (ONE, "tcp", 80, 1),
+        (ONE, "udp", UDP_PORT, 1),
     }
+    assert all(it.ago_s < 60 for it in counts.refused)
 
 
 def test_a_network_is_reached_at_the_ports_of_its_rule(node: Node) -> None:

@@ -42,5 +42,5 @@ def test_what_was_refused_is_shown() -> None:
     text = described([NetworkRule(service="pypi", ports=(443,))], counts)
 
     assert "pypi" in text
-    assert "192.0.2.1 tcp 25" in text
+    assert "192.0.2.1 tcp 25 (1 times, 0 s ago)" in text
     assert "a.example: no rule allows it (3 times)" in text
