@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from pyroute2 import IPRoute
 
 from dsec_runtime.spec import NetworkRule
 from tests.integration.runtime.network.conftest import Node
 from tests.support import internet
-from tests.support.internet import ONE, OTHER, TWO, UDP_PORT, reaches
+from tests.support.internet import ONE, OTHER, TWO, UDP_PORT, connect, inside, reaches
 
 pytestmark = pytest.mark.root
 
@@ -34,3 +35,21 @@ def test_a_network_is_reached_at_the_ports_of_its_rule(node: Node) -> None:
     assert not reaches(claimed.netns, ONE, 443)
     assert not reaches(claimed.netns, OTHER, 80)
     assert node.network.counts("a").allowed_bytes > 0
+
+
+def test_a_smaller_packet_size_on_the_way_is_found_out(node: Node) -> None:
+    def shrink() -> None:
+        with IPRoute() as netlink:
+            index = netlink.link_lookup(ifname="eth0")[0]
+            netlink.link("set", index=index, mtu=1280)
+
+    inside(node.internet.node, shrink)
+    claimed = node.claim("a", NetworkRule(cidr="198.51.100.0/24"))
+
+    with connect(claimed.netns, ONE, 80) as connection:
+        sent = bytes(range(256)) * 400
+        connection.sendall(sent)
+        received = b""
+        while len(received) < len(sent):
+            received += connection.recv(65536)
+    assert received == sent
