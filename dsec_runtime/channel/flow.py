@@ -30,10 +30,12 @@ class Outflow:
     def begin(self, link: Link, number: int, taken: int) -> None:
         """Go on over this link with what follows `taken`, all that the agent has."""
         self._link, self._number = link, number
+        if taken > self._acked + len(self._kept):  # what others wrote before us
+            self._kept.clear()
+            self._acked = taken
+        # It stays kept until it is acknowledged: what the agent has it may not have passed on.
         skip = max(0, taken - self._acked)
-        del self._kept[:skip]
-        self._acked = max(self._acked, taken)
-        self._send(self._acked, bytes(self._kept))
+        self._send(self._acked + skip, bytes(self._kept[skip:]))
         if self._closed:
             self._send_end()
 
@@ -43,8 +45,10 @@ class Outflow:
 
     def acknowledge(self, offset: int) -> None:
         """The agent has passed on everything before the offset."""
-        if not self._acked <= offset <= self._acked + len(self._kept):
+        if offset > self._acked + len(self._kept):
             raise frames.MalformedError("an acknowledgement of what was never sent")
+        if offset < self._acked:  # what others wrote before us, on its way to the command
+            return
         del self._kept[: offset - self._acked]
         self._acked = offset
         self._changed.set()

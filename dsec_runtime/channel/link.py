@@ -14,7 +14,7 @@ from dsec_runtime.channel import frames
 from dsec_runtime.channel.frames import Decoder, Frame, Tag, Type, Value
 from dsec_runtime.errors import EdgeUnreachableError
 
-_CONNECT_S: Final = 10.0
+_CONNECT_S: Final = 30.0  # a crowded node may take long to let the agent run
 _SCRATCH_BYTES: Final = 512 << 10
 
 
@@ -77,7 +77,7 @@ class Link(asyncio.BufferedProtocol):
         fields: list[tuple[int, Value]] = [(Tag.NONCE, self._nonce), (Tag.VERSION, frames.VERSION)]
         self.send(frames.encode(Type.HELLO, payload=frames.encode_fields(fields)))
         answer = await self._greeted
-        self.instance = answer[Tag.INSTANCE]
+        self.instance = answer.get(Tag.INSTANCE, b"") or b"?"
         self.features = frames.number(answer, Tag.FEATURES)
 
     # asyncio's side

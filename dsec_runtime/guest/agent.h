@@ -3,6 +3,7 @@
 #define DSEC_AGENT_H
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 enum {
     LISTEN_FD = 3,
@@ -10,7 +11,7 @@ enum {
     MAX_CHANNELS = 1024,      /* of one connection */
     MAX_COMMANDS = 512,       /* whose processes live */
     MAX_KEPT = 1024,          /* commands known, ended ones too */
-    MAX_KEPT_BYTES = 64 << 20 /* of output of ended ones */,
+    MAX_KEPT_BYTES = 16 << 20, /* of output of ended ones */
     MAX_WORKERS = 128,
     WINDOW = 1 << 20,         /* bytes that a sender may be ahead of the acknowledged offset */
 };
@@ -24,6 +25,7 @@ struct settings {
     int oom_score_adj;      /* the least of commands */
     bool no_new_privileges; /* of commands */
     uint32_t features;      /* found at the start: enum feature */
+    struct rlimit files; /* of commands; the agent itself takes more */
     /* Opened before any command ran, so that none could put something else in their place. */
     int proc, null, pts, random;
 };

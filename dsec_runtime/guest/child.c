@@ -47,16 +47,17 @@ static bool become(const struct user *user) {
 }
 
 /* What is killed first when memory runs out. /proc/self belongs to the command's user only once
- * the process may be looked at, and there is nothing left in it to hide: it is the command now. */
+ * the process may be looked at, which is kept short: it still has the agent's memory. */
 static void raise_oom_score(void) {
-    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-    int fd = openat(settings.proc, "self/oom_score_adj", O_RDWR | O_CLOEXEC);
     char text[16] = "";
-    if (fd >= 0 && read(fd, text, sizeof text - 1) > 0 && atoi(text) < settings.oom_score_adj) {
-        int length = snprintf(text, sizeof text, "%d", settings.oom_score_adj);
-        if (pwrite(fd, text, (size_t)length, 0) < 0) errno = 0;
-    }
-    if (fd >= 0) close(fd);
+    int fd = openat(settings.proc, "self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0 || atoi(text) >= settings.oom_score_adj) return;
+    close(fd);
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+    fd = openat(settings.proc, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    int length = snprintf(text, sizeof text, "%d", settings.oom_score_adj);
+    if (fd < 0 || write(fd, text, (size_t)length) < 0) errno = 0;
 }
 
 static void complete_env(const struct user *user, bool tty) {
@@ -70,6 +71,7 @@ _Noreturn void child_run(const struct launch *launch, int failures) {
     struct user user;
     setsid();
     default_signals();
+    setrlimit(RLIMIT_NOFILE, &settings.files);
     umask(022);
     if (!take_stdio(launch)) fail(failures, "stdio");
     errno = ENOENT;

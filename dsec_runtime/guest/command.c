@@ -21,7 +21,7 @@ enum {
 };
 
 static struct command *commands;
-static bool orphans; /* a supervisor was killed from inside */
+static uint64_t orphans_ms; /* a supervisor was killed from inside: when to look for its processes */
 
 struct command *command_first(void) { return commands; }
 
@@ -164,7 +164,7 @@ bool command_reaped(pid_t pid) {
         if (command->started && !command->ended) {
             command->wait_status = SIGKILL;
             begin_drain(command);
-            orphans = true;
+            orphans_ms = now_ms();
         }
         return true;
     }
@@ -264,15 +264,17 @@ bool command_step(void) {
         }
         more |= step_one(command);
     }
-    if (orphans) {
-        tree_kill_strangers(is_ours);
-        orphans = false;
-    }
+    if (passed(orphans_ms)) orphans_ms = tree_kill_strangers(is_ours) ? now_ms() + KILL_AGAIN_MS : 0;
     return more;
 }
 
+bool command_is_gone(const char *id) {
+    struct command *command = command_find(id);
+    return !orphans_ms && !(command && command->supervisor);
+}
+
 uint64_t command_due(void) {
-    uint64_t due = 0;
+    uint64_t due = orphans_ms;
     for (struct command *command = commands; command; command = command->next) {
         due = sooner(due, command->kill_ms);
         if (!command->ended) due = sooner(due, command->deadline_ms);

@@ -74,6 +74,8 @@ void command_insert(struct command *command);
 void command_remove(struct command *command);
 /* Kill the whole tree; `why` counts when the command has not ended by itself. */
 void command_kill(struct command *command, enum cause why);
+/* Whether none of its processes is left, as far as the agent knows them. */
+bool command_is_gone(const char *id);
 bool command_step(void);
 /* When a step is due without an event: ms, 0 for never. */
 uint64_t command_due(void);

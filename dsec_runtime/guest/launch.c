@@ -156,15 +156,16 @@ bool command_exec(struct conn *conn, const struct frame *frame) {
     add_word(&start.env, NULL);
     for (struct field field; field_next(&fields, &field);) read_field(&fields, &field, command, &start);
     bool good = !fields.bad && start.argv.count && *command->id;
+    const char *stage = "start";
     int error = !good ? 0 : command_find(command->id) ? EEXIST : command_make_room() ? 0 : EAGAIN;
     bool is_new = good && !error;
     command_insert(command);
-    if (is_new) error = start_command(command, &start);
+    if (is_new && (error = start_command(command, &start))) stage = "fork";
     if (is_new && !error)
         command_listen(command, conn, frame->channel);
     else
         command_remove(command);
-    if (error) conn_error(conn, frame->channel, error, "start");
+    if (error) conn_error(conn, frame->channel, error, stage);
     free_words(&start.argv);
     free_words(&start.env);
     free(start.cwd);

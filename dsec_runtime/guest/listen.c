@@ -245,8 +245,7 @@ static bool refuse_frame(struct channel *channel, const struct frame *frame) {
 static void forget_name(struct channel *channel) { free(channel->owner); }
 
 static bool tell_when_gone(struct channel *channel) {
-    struct command *command = command_find(channel->owner);
-    if (command && command->supervisor) return false;
+    if (!command_is_gone(channel->owner)) return false;
     struct conn *conn = channel->conn;
     frame_end(conn_out(conn), frame_begin(conn_out(conn), F_REPLY, 0, channel->number));
     free(channel->owner);

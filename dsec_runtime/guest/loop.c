@@ -9,6 +9,7 @@
 enum { EVENTS = 64 };
 
 static int epoll = -1;
+static uint64_t paused_us;
 
 void loop_make(void) {
     epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -29,10 +30,25 @@ void loop_close(struct watch *watch) {
     *watch = (struct watch){.fd = -1};
 }
 
+static uint64_t clock_us(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
+}
+
+/* A frozen process is told nothing; it finds that a turn took far too long. */
+static void notice_pause(int timeout_ms) {
+    static uint64_t turned_us;
+    uint64_t now = clock_us(), took = now - turned_us, most = (uint64_t)(timeout_ms + LOOP_TURN_MS) * 1000;
+    if (turned_us && timeout_ms >= 0 && took > most) paused_us += took - (uint64_t)timeout_ms * 1000;
+    turned_us = now;
+}
+
 void loop_wait(int timeout_ms) {
     struct epoll_event events[EVENTS];
     int count = epoll_wait(epoll, events, EVENTS, timeout_ms);
     if (count < 0 && errno != EINTR) abort();
+    notice_pause(timeout_ms);
     for (int i = 0; i < count; i++) {
         struct watch *watch = events[i].data.ptr;
         if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP | EPOLLERR)) watch->readable = true;
@@ -40,8 +56,4 @@ void loop_wait(int timeout_ms) {
     }
 }
 
-uint64_t now_us(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
-}
+uint64_t now_us(void) { return clock_us() - paused_us; }

@@ -17,9 +17,12 @@ void loop_make(void);
 void loop_add(struct watch *watch, int fd);
 /* Forget and close. */
 void loop_close(struct watch *watch);
-/* Wait at most `timeout_ms` (-1: for ever) and set flags. */
+/* While something is due, a turn of the loop takes no longer, unless the sandbox was paused. */
+enum { LOOP_TURN_MS = 1000 };
+/* Wait at most `timeout_ms` (-1: for ever, as nothing is due) and set flags. */
 void loop_wait(int timeout_ms);
 
+/* Monotonic, without the time in which the sandbox was paused. */
 uint64_t now_us(void);
 static inline uint64_t now_ms(void) { return now_us() / 1000; }
 /* The sooner of two moments, of which 0 is never. */

@@ -38,7 +38,10 @@
 #error "build with: python -m dsec_runtime.guest.build"
 #endif
 
-enum { GRACE_MS = 2000 };
+enum {
+    GRACE_MS = 2000,
+    MAX_FILES = 8192, /* six for each command */
+};
 
 
 struct settings settings = {.uid = 65533, .capabilities = ~0ULL, .proc = -1, .null = -1, .pts = -1, .random = -1};
@@ -91,9 +94,22 @@ static bool open_files(void) {
         fputs("dsec-agent: /dev/null and /proc must be there\n", stderr);
         return false;
     }
+    /* Another namespace's would name processes by other numbers. */
+    char self[8] = "";
+    if (readlinkat(settings.proc, "self", self, sizeof self - 1) < 0 || strcmp(self, "1")) {
+        fputs("dsec-agent: /proc is not that of this PID namespace\n", stderr);
+        return false;
+    }
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && dup2(settings.null, fd) < 0) return false;
     return true;
+}
+
+static void raise_limit(void) {
+    if (getrlimit(RLIMIT_NOFILE, &settings.files)) return;
+    struct rlimit more = settings.files;
+    more.rlim_cur = more.rlim_max < MAX_FILES ? more.rlim_max : MAX_FILES;
+    if (more.rlim_cur > settings.files.rlim_cur) setrlimit(RLIMIT_NOFILE, &more);
 }
 
 static void watch_signals(void) {
@@ -134,7 +150,7 @@ static int wait_ms(bool more) {
     if (more) return 0;
     uint64_t due = sooner(sooner(command_due(), worker_due()), end_ms), now = now_ms();
     if (!due) return -1;
-    return due > now ? (int)(due - now < 60000 ? due - now : 60000) : 0;
+    return due > now ? (int)(due - now < LOOP_TURN_MS ? due - now : LOOP_TURN_MS) : 0;
 }
 
 int main(int argc, char **argv) {
@@ -151,6 +167,7 @@ int main(int argc, char **argv) {
         fputs("dsec-agent: this kernel or user namespace lacks what --landlock=require asks for\n", stderr);
         return 1;
     }
+    raise_limit();
     loop_make();
     watch_signals();
     conn_begin();

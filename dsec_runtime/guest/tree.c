@@ -112,8 +112,9 @@ void tree_signal(pid_t root, int number) {
     free(now.all);
 }
 
-void tree_kill_strangers(bool (*known)(pid_t)) {
+bool tree_kill_strangers(bool (*known)(pid_t)) {
     struct snapshot now = {0};
+    bool any = false;
     look(&now);
     for (size_t i = 0; i < now.count; i++) {
         pid_t pid = now.all[i].pid;
@@ -121,6 +122,8 @@ void tree_kill_strangers(bool (*known)(pid_t)) {
         kill(pid, SIGSTOP);
         tree_kill(pid);
         kill(pid, SIGKILL);
+        any = true;
     }
     free(now.all);
+    return any;
 }

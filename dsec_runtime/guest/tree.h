@@ -9,7 +9,8 @@
 void tree_kill(pid_t root);
 /* Send a signal to everything below `root`. */
 void tree_signal(pid_t root, int number);
-/* Kill the children of this process, with all below them, for which `known` says no. */
-void tree_kill_strangers(bool (*known)(pid_t));
+/* Kill the children of this process, with all below them, for which `known` says no. Whether there
+ * were any: then there may be more. */
+bool tree_kill_strangers(bool (*known)(pid_t));
 
 #endif

@@ -13,7 +13,7 @@
 
 enum {
     GRACE_MS = 2000,       /* to remove a half-written file */
-    MOST_QUEUED = WINDOW + (256 << 10),
+    MOST_QUEUED = 16 * WINDOW, /* a window of the smallest messages, with their heads */
 };
 
 struct worker {
@@ -105,7 +105,7 @@ bool worker_start(struct conn *conn, const struct frame *frame) {
     struct worker *worker = pid < 0 ? NULL : calloc(1, sizeof *worker);
     if (!worker) {
         if (pair[0] >= 0) close(pair[0]);
-        conn_error(conn, frame->channel, error ? error : EAGAIN, "worker");
+        conn_error(conn, frame->channel, error ? error : EAGAIN, error ? "worker" : "fork");
         return true;
     }
     *worker = (struct worker){.next = workers, .pid = pid};

@@ -91,6 +91,23 @@ def test_a_timeout_kills_the_whole_tree(agent: agents.Agent) -> None:
     agents.talk(agent, life)
 
 
+def test_a_pause_is_not_counted_against_a_timeout(agent: agents.Agent, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+
+    async def life(channel: Channel) -> None:
+        process = await channel.exec(shell(f"read < {tmp_path}/go", timeout_s=1.5), "one")
+        os.kill(agent.pid, signal.SIGSTOP)
+        await asyncio.sleep(3)
+        os.kill(agent.pid, signal.SIGCONT)
+        await channel.ping()
+        (tmp_path / "go").write_text("on\n")
+        end = await process.wait()
+        assert (end.cause, end.status) == (EndCause.EXITED, 0)
+        assert end.wall_s < 1.5
+
+    agents.talk(agent, life)
+
+
 def test_a_kill_takes_what_an_ended_command_left(agent: agents.Agent) -> None:
     async def life(channel: Channel) -> None:
         process = await channel.exec(shell(_DAEMONS), "one")
@@ -124,9 +141,8 @@ def test_killing_the_supervisor_ends_the_command_and_nothing_else(agent: agents.
         process = await channel.exec(shell(f"{_DAEMONS} kill -9 $PPID; sleep 100"), "one")
         end = await process.wait()
         assert (end.cause, end.signal) == (EndCause.SIGNALLED, signal.SIGKILL)
-        await channel.ping()
         await run(channel, "two", ExecSpec(argv=("true",)))
-        await channel.kill("two")
+        await channel.kill("two")  # waits for orphans, too
         assert agent.processes() == []
 
     agents.talk(agent, life)

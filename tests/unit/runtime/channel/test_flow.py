@@ -103,3 +103,17 @@ def test_writing_to_one_who_stopped_reading_ends() -> None:
         await flow.flushed()
 
     asyncio.run(life())
+
+
+def test_a_second_writer_goes_on_after_the_first() -> None:
+    async def life() -> None:
+        peer, flow = Peer(), Outflow(100)
+        peer.data += b"first"
+        flow.begin(peer.link(), 1, 5)
+        flow.acknowledge(2)  # the agent has more than it could pass on
+        await flow.write(b"second")
+        assert bytes(peer.data) == b"firstsecond"
+        flow.acknowledge(11)
+        await flow.flushed()
+
+    asyncio.run(life())
