@@ -16,7 +16,6 @@ import errno
 import fcntl
 import logging
 import os
-import secrets
 import sys
 import threading
 from collections import deque
@@ -26,22 +25,16 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.linux import mount, process
+from dsec_layers.linux import mount
 from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
-from dsec_runtime.linux import loop, syscalls
+from dsec_runtime.linux import loop
+from dsec_runtime.resources import diskimages
+from dsec_runtime.resources.diskimages import Templates
 
-_FORMAT: Final = (
-    *("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal,^resize_inode"),
-    *("-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"),
-)
-_OPTIONS: Final = (("noinit_itable", None), ("discard", None), ("nobarrier", None))
-_FIFREEZE: Final = 0xC0045877
-_FITHAW: Final = 0xC0045878
 _EXT4_SHUTDOWN: Final = 0x8004587D
 _WITHOUT_LOG: Final = (2).to_bytes(4, sys.byteorder)
 _LOOP_MAJOR: Final = 7
-_COPY_BYTES: Final = 1 << 30
 _log = logging.getLogger(__name__)
 
 
@@ -64,10 +57,7 @@ class Disks:
 
     def __init__(self, templates: Path, sandboxes: Path, *, spares: int) -> None:
         self._sandboxes = sandboxes  # by one mount: else a nameless file gets no name there
-        self._templates = templates
-        self._templates.mkdir(parents=True, exist_ok=True)
-        for aside in self._templates.glob("*.aside"):
-            aside.unlink(missing_ok=True)
+        self._templates = Templates(templates)
         self._wanted = spares
         self._spares: deque[_Spare] = deque()
         self._size = 0
@@ -89,7 +79,7 @@ class Disks:
         try:
             if spare is None:
                 with self._explained():
-                    spare = self._new(_open_template(self._template(size_bytes)))
+                    spare = self._new(self._templates.open(size_bytes))
             with self._explained():
                 return _settle(spare, sandbox)
         finally:
@@ -98,7 +88,7 @@ class Disks:
 
     def copy(self, source: Path, sandbox: Path) -> Path:
         """Give a sandbox a copy of the disk of another, as it is now; as `make`."""
-        with self._explained(), _still(source / "disk"):
+        with self._explained(), diskimages.still(source / "disk"):
             spare = self._new(os.open(source / "disk.img", os.O_RDONLY | os.O_CLOEXEC))
         try:
             with self._explained():
@@ -153,7 +143,7 @@ class Disks:
             if self._ended or not size or len(self._spares) >= self._wanted:
                 return False
         with self._explained():
-            spare = self._new(_open_template(self._template(size)))
+            spare = self._new(self._templates.open(size))
         with self._lock:
             if size == self._size and not self._ended:
                 self._spares.append(spare)
@@ -161,28 +151,14 @@ class Disks:
         spare.close()
         return True
 
-    def _template(self, size_bytes: int) -> Path:
-        path = self._templates / f"{size_bytes}.img"
-        if not path.exists():
-            aside = path.with_name(f"{secrets.token_hex(8)}.aside")
-            try:
-                with aside.open("xb") as file:
-                    file.truncate(size_bytes)
-                process.run([*_FORMAT, aside])
-                _furnish(aside)
-                aside.rename(path)
-            finally:
-                aside.unlink(missing_ok=True)
-        return path
-
     def _new(self, source: int) -> _Spare:
         """A disk with the content of the open image `source`, which is closed."""
         image = -1
         try:
             image = os.open(self._sandboxes, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            _copy_data(source, image)
+            diskimages.copy_data(source, image)
             with loop.attached(image) as device:
-                return _Spare(image, _mounted(device))
+                return _Spare(image, diskimages.mounted(device))
         except BaseException:
             if image >= 0:
                 os.close(image)
@@ -199,32 +175,6 @@ class Disks:
                 f"the disk of the sandbox cannot be made: {error}",
                 hint="this needs mkfs.ext4, loop devices and room on the disk of the home",
             ) from error
-
-
-def _open_template(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _mounted(device: str) -> int:
-    return layer_syscalls.detached_mount(
-        "ext4", [("source", device), *_OPTIONS], syscalls.MOUNT_ATTR_NODEV
-    )
-
-
-def _furnish(image: Path) -> None:
-    """Put the folders of an overlay into a new file system."""
-    fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        with loop.attached(fd) as device:
-            mounted = _mounted(device)
-        try:
-            for name in ("upper", "work"):
-                os.mkdir(name, mode=0o755, dir_fd=mounted)
-            os.rmdir("lost+found", dir_fd=mounted)
-        finally:
-            os.close(mounted)
-    finally:
-        os.close(fd)
 
 
 def _settle(spare: _Spare, sandbox: Path) -> Path:
@@ -262,42 +212,3 @@ def _unmount(place: Path) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:  # it is none
             raise
-
-
-def _copy_data(source: int, target: int) -> None:
-    """Copy a sparse file, holes as holes. Where both lie on one file system, it may share them."""
-    size = os.fstat(source).st_size
-    os.truncate(target, size)
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole is left
-                return
-            raise
-        at = os.lseek(source, start, os.SEEK_HOLE)
-        _copy_range(source, target, start, at)
-
-
-def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    while start < end:
-        count = min(_COPY_BYTES, end - start)
-        done = os.copy_file_range(source, target, count, start, start)
-        if done == 0:
-            raise OSError(errno.EIO, "the image became shorter while it was copied")
-        start += done
-
-
-@contextlib.contextmanager
-def _still(place: Path) -> Iterator[None]:
-    """Hold a mounted file system still, all of it written, for the length of a block."""
-    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(fd, _FIFREEZE, 0)
-        try:
-            yield
-        finally:
-            fcntl.ioctl(fd, _FITHAW, 0)
-    finally:
-        os.close(fd)

@@ -21,7 +21,7 @@ from dsec_runtime.resources.groups import PARENT, GroupLimits
 from dsec_runtime.resources.identities import Identity
 from dsec_runtime.resources.views import View
 from dsec_runtime.spec import SandboxSpec
-from dsec_runtime.tiers.container import bundle, roots
+from dsec_runtime.tiers.container import bundle, names, roots
 from dsec_runtime.tiers.container.node import Node
 from dsec_runtime.tiers.container.places import Sandbox
 from dsec_runtime.tiers.container.settings import Filled
@@ -43,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldLayers
     network: Path | None
     resolv_conf: Path | None
+    scratch: tuple[str, ...] = ()
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -58,7 +59,8 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     sandbox, limits = plan.sandbox, plan.limits
     identity = node.identities.take(sandbox.id)
     trace("identity taken")
-    roots.mount_root(sandbox, plan.held.folders, identity, node.closer)
+    layers = (node.places.skeleton, *plan.held.folders)
+    roots.mount_root(sandbox, layers, identity, node.closer)
     trace("root mounted")
     cpus = node.processors.take(sandbox.id, limits.cpu_cores)
     group = GroupLimits(
@@ -138,7 +140,7 @@ def _views(node: Node, plan: Plan, seen: _Seen) -> list[View]:
     views = node.views.of(plan.sandbox.folder, seen.cpus, plan.limits.memory_bytes)
     if plan.resolv_conf is not None:
         views.append(View(plan.resolv_conf, "/etc/resolv.conf"))
-    return views
+    return [*views, *names.hosts(plan.sandbox.folder, plan.sandbox.root, plan.spec.hostname)]
 
 
 def _config(node: Node, plan: Plan, seen: _Seen, identity: Identity) -> bytes:
@@ -150,6 +152,7 @@ def _config(node: Node, plan: Plan, seen: _Seen, identity: Identity) -> bytes:
         network=seen.network,
         new_privileges=plan.spec.new_privileges,
         shm_bytes=int(plan.limits.memory_bytes * node.settings.shm_part),
+        scratch=plan.scratch,
         command_oom_score=0 if node.may_protect else _EXPOSED,
         group=f"/{PARENT}/{plan.sandbox.id}" if node.runtime.joins_groups else None,
         cgroup_view=not node.layout.v1,

@@ -57,7 +57,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What a container is to be. `network` is a namespace; None is an empty one of its own.
 
     `group` is the cgroup's path, for a runtime that joins it by itself. `cgroup_view`: mount
-    cgroup2, read-only, so that programs find their limits there.
+    cgroup2, read-only, so that programs find their limits there. `scratch` are folders in memory,
+    each of at most `shm_bytes`, as /dev/shm is.
     """
 
     root: Path
@@ -67,6 +68,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     network: Path | None
     new_privileges: bool
     shm_bytes: int
+    scratch: tuple[str, ...] = ()
     command_oom_score: int
     group: str | None
     cgroup_view: bool
@@ -138,6 +140,7 @@ def _mounts(wish: Wish) -> list[JsonObject]:
         _mount("/dev/pts", "devpts", *_PTS_OPTIONS),
         _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", shm),  # noqa: S108
         _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+        *(_mount(path, "tmpfs", "nosuid", "nodev", "mode=1777", shm) for path in wish.scratch),
         *map(_bind, wish.views),
         *(view if wish.cgroup_view else []),
     ]

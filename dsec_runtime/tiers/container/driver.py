@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dsec_layers.api.holding import HeldLayers
@@ -16,7 +16,7 @@ from dsec_layers.errors import DsecError
 from dsec_layers.linux import procinfo
 from dsec_runtime.errors import InvalidRequestError, StateConflictError
 from dsec_runtime.linux.kmsg import KernelLog, Victim
-from dsec_runtime.resources import views
+from dsec_runtime.resources import diskimages, views
 from dsec_runtime.spec import SandboxSpec
 from dsec_runtime.tiers.container import booting, failures, pausing, snapshots
 from dsec_runtime.tiers.container.booting import Plan, Trace
@@ -43,12 +43,17 @@ class ContainerTier:
         *,
         network: FindNetwork = no_network,
         resolv_conf: Path | None = None,
+        scratch: Sequence[str] = (),
         trace: Trace = lambda _: None,
     ) -> None:
-        """`resolv_conf` is shown as /etc/resolv.conf in sandboxes that have a network."""
+        """`resolv_conf` is shown as /etc/resolv.conf in sandboxes that have a network.
+
+        `scratch` are folders in memory, for everybody in the sandbox to write to.
+        """
         self._node = node
         self._network = network
         self._resolv_conf = resolv_conf
+        self._scratch = tuple(scratch)
         self._trace = trace
         self._kills = _Kills()
 
@@ -69,6 +74,7 @@ class ContainerTier:
         alive = procinfo.start_ticks(running.pid) == running.pid_start
         if not alive or running.pid not in self._node.groups.processes(running.id):
             return False
+        self._let_go_on(self._node.places.sandbox(running.id))
         cpus = tuple(int(word) for word in running.own.get("cpus", "").split(",") if word)
         self._node.processors.know(running.id, cpus)
         return True
@@ -82,11 +88,18 @@ class ContainerTier:
 
     def pause(self, running: Running) -> int:
         """See TierDriver."""
-        return pausing.pause(self._node.groups, running.id)
+        place = self._node.places.sandbox(running.id)
+        place.paused.touch()
+        try:
+            return pausing.pause(self._node.groups, running.id)
+        except BaseException:
+            place.paused.unlink()
+            raise
 
     def resume(self, running: Running) -> None:
         """See TierDriver."""
         pausing.resume(self._node.groups, running.id)
+        self._node.places.sandbox(running.id).paused.unlink(missing_ok=True)
 
     def snapshot(self, running: Running, reference: str) -> str:
         """See TierDriver."""
@@ -148,6 +161,13 @@ class ContainerTier:
         """See TierDriver."""
         return self._node.places.sandbox(running.id).root
 
+    def _let_go_on(self, place: Sandbox) -> None:
+        """Undo what held a sandbox still for a snapshot or a fork, when it was killed meanwhile."""
+        with failures.told(f"{place.id} does not go on"):
+            diskimages.go_on(place.disk)
+            if self._node.groups.frozen(place.id) and not place.paused.exists():
+                self._node.groups.thaw(place.id)
+
     def _new_folder(self, sandbox: str) -> Sandbox:
         place = self._node.places.sandbox(sandbox)
         try:
@@ -177,6 +197,7 @@ class ContainerTier:
             held=held,
             network=network,
             resolv_conf=self._resolv_conf if network else None,
+            scratch=self._scratch,
         )
 
     @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from pathlib import Path
 
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.linux import mount
 from dsec_runtime.guest import binary
 from dsec_runtime.linux import agentfile, launcher, ociruntime, privileges
 from dsec_runtime.linux.closer import Closer
@@ -15,7 +17,7 @@ from dsec_runtime.resources.disks import Disks
 from dsec_runtime.resources.identities import Identities
 from dsec_runtime.resources.processors import Processors
 from dsec_runtime.resources.views import Views
-from dsec_runtime.tiers.container import bundle
+from dsec_runtime.tiers.container import bundle, roots
 from dsec_runtime.tiers.container.environments import Environments
 from dsec_runtime.tiers.container.places import Places
 from dsec_runtime.tiers.container.settings import ContainerSettings
@@ -73,9 +75,13 @@ class Node:
         self.disks.close()
         self.environments.close()
         os.close(self.agent)
+        if not self.places.all():
+            with contextlib.suppress(OSError):
+                mount.unmount(self.places.sandboxes)
 
     def _make_folders(self) -> None:
         for folder in (self.places.sandboxes, self.places.runtime):
             folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         launcher.keep_private(self.places.sandboxes)
+        roots.make_skeleton(self.places.skeleton)
         ociruntime.make_bundle(self.places.bundle, bundle.PASSED)

@@ -6,11 +6,14 @@ HOME/run/sandboxes/            mounted on itself, so that no other namespace see
         layers                 a link to the name under which its layers are held
         disk.img disk/         the writable disk
         root/                  the overlay
-        meminfo log pid        what it sees of its memory; the runtime's complaints; the pid
+        meminfo hosts          what it sees of its memory and of names
+        log pid                the runtime's complaints; the pid
+        paused                 while it is, by request
 HOME/run/environments/         the layers that are held, see environments.py
 HOME/run/identities/           who has which range of ids
 HOME/run/runtime/              the OCI runtime's state
 HOME/run/bundle/               the bundle of all
+HOME/run/skeleton/             what a runtime mounts on, below all layers of a root
 HOME/run/views/                what sandboxes see of the processors
 HOME/run/disk-templates/       formatted images
 """
@@ -53,6 +56,11 @@ class Sandbox(msgspec.Struct, frozen=True):
         return self.folder / "disk"
 
     @property
+    def paused(self) -> Path:
+        """See the module."""
+        return self.folder / "paused"
+
+    @property
     def root(self) -> Path:
         """See the module."""
         return self.folder / "root"
@@ -92,6 +100,11 @@ class Places(msgspec.Struct, frozen=True):
     def views(self) -> Path:
         """See the module."""
         return self.home / "run" / "views"
+
+    @property
+    def skeleton(self) -> Path:
+        """See the module."""
+        return self.home / "run" / "skeleton"
 
     @property
     def disk_templates(self) -> Path:

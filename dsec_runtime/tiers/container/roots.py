@@ -30,7 +30,20 @@ _OPTIONS: Final = (
     ("index", "off"),
     ("volatile", None),
 )
+_FOLDERS: Final = ("dev", "etc", "proc", "sys")
+_FILES: Final = ("etc/hosts", "etc/resolv.conf")
 _KERNEL_XATTRS: Final = "trusted.overlay."
+
+
+def make_skeleton(folder: Path) -> None:
+    """The lowest layer of all roots, so that no runtime makes a mount point in a sandbox's upper.
+
+    What is made there would be part of each snapshot.
+    """
+    for name in _FOLDERS:
+        (folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+    for name in _FILES:
+        (folder / name).touch(mode=0o644)
 
 
 def mount_root(

@@ -156,7 +156,7 @@ def test_several_layers(boxes: Sandboxes) -> None:
     boxes.tier.snapshot(box.running, "workspace/made:1")
     spec = SandboxSpec(environment=Environment(layers=(BASE, "workspace/made:1")))
     stacked = boxes.create(spec)
-    assert stacked.ok("cat /work/file; ls /etc") == "w\npasswd\n"
+    assert stacked.ok("cat /work/file; ls /etc") == "w\nhosts\npasswd\nresolv.conf\n"
     assert len(stacked.running.digests) == 2
 
 
@@ -208,3 +208,21 @@ def test_groups_that_somebody_made_in_it_go_with_it(boxes: Sandboxes) -> None:
             group.mkdir(parents=True)
     boxes.tier.destroy(box.id)
     assert boxes.left(box.id) == []
+
+
+def test_localhost_has_a_name(boxes: Sandboxes) -> None:
+    box = boxes.create(boxes.spec(hostname="here"))
+    assert box.ok("grep -c 127.0.0.1.localhost /etc/hosts; grep -c here /etc/hosts").split() == [
+        "1", "1",
+    ]  # fmt: skip
+
+
+def test_names_of_the_environment_are_left_alone(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    box.ok("echo 127.0.0.1 localhost own > /hosts")
+    upper = box.folder / "disk/upper"
+    (upper / "etc").mkdir()
+    (upper / "etc/hosts").symlink_to("/hosts")
+    boxes.tier.snapshot(box.running, "toolkit/names:1")
+    spec = boxes.spec(environment=Environment(layers=(BASE, "toolkit/names:1")))
+    assert boxes.create(spec).ok("cat /etc/hosts") == "127.0.0.1 localhost own\n"

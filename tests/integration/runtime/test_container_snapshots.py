@@ -27,8 +27,14 @@ def test_a_snapshot_starts_as_it_was(boxes: Sandboxes) -> None:
     again = boxes.create(boxes.spec(environment=environment))
     assert again.running.digests == (*box.running.digests, digest)
     assert again.ok("cat /w/link; stat -c '%u %a' /bin/id /w /w/mine; ls /etc").split() == [
-        *("text", "0", "4755", "0", "755", "0", "644", "passwd"),
+        *("text", "0", "4755", "0", "755", "0", "644", "hosts", "passwd", "resolv.conf"),
     ]
+
+
+def test_what_the_platform_mounts_on_is_no_part_of_a_snapshot(boxes: Sandboxes) -> None:
+    box = boxes.create()
+    box.ok("echo text > /file")
+    assert sorted(path.name for path in (box.folder / "disk/upper").rglob("*")) == ["file"]
 
 
 def test_a_sandbox_that_writes_all_the_time_stands_still_for_it(boxes: Sandboxes) -> None:
