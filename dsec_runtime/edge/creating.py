@@ -62,6 +62,9 @@ class Creating:
         entry = self._made_before(principal, key, body)
         if entry is None:
             self._check(spec)
+            await self._networks.check(spec.network)
+            entry = self._made_before(principal, key, body)  # by another, in the meantime
+        if entry is None:
             self._admission.check(self._sandboxes.live)
             entry = self._sandboxes.add(principal, spec, key, body)
             self.lease(principal, spec.owner)
@@ -117,7 +120,6 @@ class Creating:
 
     def _check(self, spec: SandboxSpec) -> None:
         self._life.driving.tier(spec.tier)
-        self._networks.check(spec.network)
         wishes = spec.environment
         given = [wishes.reference is not None, bool(wishes.layers), wishes.image is not None]
         if sum(given) != 1:

@@ -16,23 +16,24 @@ class Networks:
     def __init__(self, network: Network | None, driving: Driving) -> None:
         self._network, self._driving = network, driving
 
-    def check(self, rules: Sequence[NetworkRule]) -> None:
+    async def check(self, rules: Sequence[NetworkRule]) -> None:
         """Refuse what is malformed and what this edge cannot do.
 
         Raises InvalidRequestError and UnsupportedError.
         """
         if self._network is None:
             _check_denied(rules)
-        else:
-            self._network.check(rules)
+        elif rules:
+            await self._driving.call(self._network.check, rules)
 
     async def apply(self, sandbox: str, rules: Sequence[NetworkRule]) -> None:
         """Let rules take the place of those that a sandbox has; its connections are judged again.
 
         Raises as `check`, and InfrastructureError.
         """
-        self.check(rules)
-        if self._network is not None:
+        if self._network is None:
+            _check_denied(rules)
+        else:
             await self._driving.call(self._network.apply, sandbox, rules)
 
     async def counts(self, sandbox: str) -> NetworkCounts:

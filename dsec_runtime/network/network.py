@@ -67,6 +67,7 @@ class Network:
         self._claims.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._table_path = home / "edge/services.toml"
         self._lock = threading.Lock()
+        self._filled = False
         addresses = Range.parse(settings.range)
         self._own = addresses.network
         self._seen = _state(self._table_path)
@@ -207,7 +208,23 @@ class Network:
         return self._claims / sandbox_id
 
     def _compile(self, rules: Sequence[NetworkRule]) -> Policy:
-        return compile_rules(rules, self._current_node().table)
+        try:
+            return compile_rules(rules, self._current_node().table)
+        except UnsupportedError:
+            if not self._fill():
+                raise
+            return compile_rules(rules, self._current_node().table)
+
+    def _fill(self) -> bool:
+        """Fill the table from the node's own settings, once; whether something was new."""
+        with self._lock:
+            if self._filled:
+                return False
+            self._filled = True
+            from dsec_layers.linux.hostloan import Host
+            from dsec_runtime.network import hostservices
+
+            return bool(services.fill(self._table_path, hostservices.find(Host())))
 
     def _current_node(self) -> NodeNames:
         """What the operator says now. Raises InvalidInputError."""

@@ -173,7 +173,7 @@ def _add(
         known = ", ".join(sorted(services)) or "none"
         raise UnsupportedError(
             f"this node knows no service {rule.service} (it knows: {known})",
-            hint="`dsec doctor` fills edge/services.toml, and an operator may write there",
+            hint="name it in edge/services.toml of the edge's home, see docs/network.md",
         )
     ports &= PortSet.of(service.ports, service.protocol)
     names += [_name_rule(it, allow=rule.allow, ports=ports, own=True) for it in service.names]

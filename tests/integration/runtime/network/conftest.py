@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dsec_runtime.network import hostservices
 from dsec_runtime.network.network import Claimed, Network
 from dsec_runtime.network.settings import Settings
 from dsec_runtime.spec import NetworkRule
@@ -52,7 +53,8 @@ def world(tmp_path: Path) -> Iterator[Internet]:
 
 
 @pytest.fixture
-def node(tmp_path: Path, world: Internet) -> Iterator[Node]:
+def node(tmp_path: Path, world: Internet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(hostservices, "find", lambda _: {})  # not those of this machine
     settings = Settings(ready=1, counts_age_s=0.0, resolv_conf=world.resolv_conf, node=world.node)
     found = Node(tmp_path / "home", settings, world, Network(tmp_path / "home", settings))
     yield found

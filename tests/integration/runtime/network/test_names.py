@@ -6,6 +6,10 @@ import dns.edns
 import dns.rcode
 import pytest
 
+from dsec_layers.linux.hostloan import Host
+from dsec_runtime.errors import UnsupportedError
+from dsec_runtime.network import hostservices
+from dsec_runtime.network.services import Service
 from dsec_runtime.spec import NetworkRule
 from tests.integration.runtime.network.conftest import Node
 from tests.support.internet import (
@@ -98,6 +102,28 @@ def test_a_private_answer_needs_the_word_of_the_operator(node: Node) -> None:
     assert not reaches(bare.netns, PRIVATE, 80)
     assert addresses(look_up(vouched.netns, vouched.resolver, "packages.example")) == [PRIVATE]
     assert reaches(vouched.netns, PRIVATE, 80)
+
+
+def test_a_service_is_what_the_node_itself_uses(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Host] = []
+
+    def find(host: Host) -> dict[str, Service]:
+        asked.append(host)
+        return {"pypi": Service(names=("packages.example",), ports=(80,))}
+
+    monkeypatch.setattr(hostservices, "find", find)
+    node.internet.names["packages.example"] = 60, (ONE,)
+
+    claimed = node.claim("a", NetworkRule(service="pypi"))
+
+    assert addresses(look_up(claimed.netns, claimed.resolver, "packages.example")) == [ONE]
+    assert "packages.example" in (node.home / "edge/services.toml").read_text()
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="no service nothing"):
+            node.network.apply("a", [NetworkRule(service="nothing")])
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("address", [METADATA, "127.0.0.1", "224.0.0.1", "10.231.0.1"])
