@@ -2,7 +2,8 @@
 
 Records are appended to `FOLDER/ID.jsonl`, a JSON object (`messages.Event`) a line; when a file has
 grown to half of the bound it becomes `ID.old.jsonl`, in place of the one before. Lines are written
-in batches by `flush`, so a killed edge loses the last second of them at most.
+in batches by `flush`, so a killed edge loses the last second of them at most; those of `add` with
+`at_once` are not lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -35,17 +36,27 @@ class Events:
         self._pending: dict[str, list[bytes]] = defaultdict(list)
         self._listeners: dict[str, set[asyncio.Queue[Event]]] = defaultdict(set)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, *, at_once: bool = False) -> None:
         """Record `event`, and tell the listeners to its sandbox and to all."""
         self._pending[event.sandbox].append(_line(event))
+        if at_once:
+            self._append(event.sandbox, b"".join(self._pending.pop(event.sandbox)))
         for topic in (event.sandbox, ""):
             for queue in self._listeners.get(topic, ()):
                 with contextlib.suppress(asyncio.QueueFull):
                     queue.put_nowait(event)
 
     def flush(self) -> None:
-        """Write what has come since; may be called from another thread, by one at a time."""
+        """Write what has come since."""
+        self.write(self.take())
+
+    def take(self) -> Mapping[str, list[bytes]]:
+        """What has come since, for `write`."""
         pending, self._pending = self._pending, defaultdict(list)
+        return pending
+
+    def write(self, pending: Mapping[str, list[bytes]]) -> None:
+        """Write what was taken; may be called from another thread."""
         for sandbox, lines in pending.items():
             self._append(sandbox, b"".join(lines))
 
@@ -80,7 +91,8 @@ class Events:
             log.write(lines)
             full = log.tell() >= self._half
         if full:
-            path.rename(self._old(sandbox))
+            with contextlib.suppress(FileNotFoundError):  # another thread did it just now
+                path.rename(self._old(sandbox))
 
     def _log(self, sandbox: str) -> Path:
         return self.folder / f"{sandbox}.jsonl"

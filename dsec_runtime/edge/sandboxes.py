@@ -21,6 +21,7 @@ from dsec_runtime.spec import SandboxSpec, State
 from dsec_runtime.tiers.tier import Running
 
 Clock = Callable[[], float]
+_LASTING = ("created", "state")
 Detail = str | int | float | bool | None
 
 
@@ -161,7 +162,8 @@ class Sandboxes:
                 state=entry.state,
                 principal=principal.name if principal else None,
                 detail=dict(detail or {}),
-            )
+            ),
+            at_once=kind in _LASTING,
         )
 
 

@@ -49,7 +49,8 @@ class Sweep:
             if entry.state is State.STOPPING and not entry.lock.locked():
                 self._end(entry, "")  # what could not be removed before
         await self._life.clean()
-        await asyncio.to_thread(self._sandboxes.events.flush)
+        events = self._sandboxes.events
+        await asyncio.to_thread(events.write, events.take())
         self._sweeps += 1
         if self._sweeps % _PRUNE_EVERY == 0:
             self._sandboxes.prune(now - self._sandboxes.config.keep_ended_s)
