@@ -10,7 +10,9 @@ from msgspec import Meta
 from dsec_runtime.spec import (
     ExecEnd,
     ExecSpec,
+    FncallTask,
     NetworkRule,
+    Problem,
     Seconds,
     State,
     Tier,
@@ -46,6 +48,31 @@ class ExecAnswer(msgspec.Struct, frozen=True, kw_only=True):
     stderr: bytes
     stdout_offset: int = 0  # where `stdout` begins in all that was written
     stderr_offset: int = 0
+
+
+class FncallAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that has ended, with the results that it left; `missing` says why one is not there."""
+
+    end: ExecEnd
+    stdout: bytes
+    stderr: bytes
+    files: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+
+
+class FncallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task of a batch. `number` is the client's, and comes back with the answer."""
+
+    number: int
+    task: FncallTask
+
+
+class FncallReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a task of a batch: either of the two."""
+
+    number: int
+    answer: FncallAnswer | None = None
+    problem: Problem | None = None
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -235,10 +235,15 @@ class NetworkCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FncallTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stateless task: files and code put into a warm sandbox, run once, and gone."""
+    """A stateless task: files and code put into a warm sandbox, run once, and gone.
+
+    `argv` are arguments for `code` or, without code, the command. It runs in a folder of its own,
+    in which `files` lie (their paths are relative to it), and of which `results` are handed back.
+    """
 
     environment: Environment
     argv: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     kind: str = "shell"  # how `code` is run: shell, python, or another of the edge's table
     code: str = ""
     files: dict[str, bytes] = {}

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dsec_runtime.edge import openapi
 from dsec_runtime.edge.calls import Call, Endpoint, Operation, as_problem, respond
 from dsec_runtime.edge.principal import LOCAL, Principal
-from dsec_runtime.edge.routes import execs, files, node, ports, sandboxes
+from dsec_runtime.edge.routes import execs, files, fncalls, node, ports, sandboxes
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.edge.sockets import SocketEndpoint
 from dsec_runtime.errors import SandboxError, UnauthorizedError, UnknownSandboxError
@@ -26,8 +26,9 @@ OPERATIONS: Final = (
     *ports.OPERATIONS,
     *sandboxes.OPERATIONS,
     *node.OPERATIONS,
+    *fncalls.OPERATIONS,
 )
-SOCKETS: Final = (*execs.SOCKETS, *files.SOCKETS, *ports.SOCKETS)
+SOCKETS: Final = (*execs.SOCKETS, *files.SOCKETS, *fncalls.SOCKETS, *ports.SOCKETS)
 
 
 def application(edge: Edge) -> ASGIApp:

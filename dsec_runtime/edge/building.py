@@ -18,6 +18,7 @@ from dsec_runtime.network.network import Network
 from dsec_runtime.spec import Tier
 from dsec_runtime.tiers.container.driver import ContainerTier
 from dsec_runtime.tiers.container.node import Node
+from dsec_runtime.tiers.fncall.members import Members
 from dsec_runtime.tiers.networked import NetworkedTier, find_network
 from dsec_runtime.tiers.tier import TierDriver
 
@@ -38,7 +39,13 @@ def built(config: EdgeConfig) -> Iterator[Edge]:
         if network is not None:
             stack.enter_context(network)
         node.warm_up()
-        yield Edge(config, {Tier.CONTAINER: _tier(node, network)}, Channel.connect, network=network)
+        yield Edge(
+            config,
+            {Tier.CONTAINER: _tier(node, network)},
+            Channel.connect,
+            network=network,
+            fncall=Members(node),
+        )
 
 
 def _tier(node: Node, network: Network | None) -> TierDriver:

@@ -11,6 +11,7 @@ from dsec_runtime.errors import InvalidRequestError
 from dsec_runtime.network.settings import Settings
 from dsec_runtime.spec import MIB, Lifetime
 from dsec_runtime.tiers.container.settings import ContainerSettings
+from dsec_runtime.tiers.fncall.settings import FncallSettings
 
 
 class Tcp(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
     stores: tuple[str, ...] = ()
     container: ContainerSettings = ContainerSettings()
     network: Settings = Settings()
+    fncall: FncallSettings = FncallSettings()
     lifetime: Lifetime = Lifetime()  # for what a specification leaves open
     max_sandboxes: int = 4000
     creations: int = max(2, 2 * (os.cpu_count() or 1))  # at a time

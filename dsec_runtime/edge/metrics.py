@@ -50,25 +50,38 @@ class Metrics:
         self.refused = Counter(
             "dsec_edge_refused", "Creations that were refused", ["why"], registry=registry
         )
+        self.fncalls = Counter(
+            "dsec_edge_fncalls", "Stateless tasks by how they ended", ["end"], registry=registry
+        )
+        self.fncall_s = Histogram(
+            "dsec_edge_fncall_seconds",
+            "Time that a stateless task takes, waiting included",
+            registry=registry,
+            buckets=_FAST,
+        )
         self.recovered = Counter(
             "dsec_edge_recovered", "Sandboxes found at a start", ["outcome"], registry=registry
         )
 
     def watch_sandboxes(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Have `count` (sandboxes by state) asked at each scrape."""
-        self.registry.register(_Sandboxes(count))
+        self.registry.register(_States("dsec_edge_sandboxes", "Sandboxes by state", count))
+
+    def watch_pool(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """The same of the containers for stateless tasks, and of the calls that wait for one."""
+        self.registry.register(_States("dsec_edge_pool", "Containers for tasks by state", count))
 
     def text(self) -> bytes:
         """All in the text format."""
         return generate_latest(self.registry)
 
 
-class _Sandboxes(Collector):
-    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
-        self._count = count
+class _States(Collector):
+    def __init__(self, name: str, about: str, count: Callable[[], Mapping[str, int]]) -> None:
+        self._name, self._about, self._count = name, about, count
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily("dsec_edge_sandboxes", "Sandboxes by state", labels=["state"])
+        family = GaugeMetricFamily(self._name, self._about, labels=["state"])
         for state, number in self._count().items():
             family.add_metric([state], number)
         yield family

@@ -13,6 +13,7 @@ from dsec_runtime.edge.creating import Creating
 from dsec_runtime.edge.driving import Driving
 from dsec_runtime.edge.events import Events
 from dsec_runtime.edge.execs import Execs
+from dsec_runtime.edge.fncalls import Fncalls, TaskMakers
 from dsec_runtime.edge.journal import Journal
 from dsec_runtime.edge.life import Connect, Life
 from dsec_runtime.edge.metrics import Metrics
@@ -35,6 +36,7 @@ class Edge:
         connect: Connect,
         clock: Clock = time.time,
         network: Network | None = None,
+        fncall: TaskMakers | None = None,
     ) -> None:
         self.config = config
         (config.state / "events").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,6 +51,11 @@ class Edge:
         self.networks = Networks(network, self.driving)
         self.creating = Creating(self.sandboxes, self.life, self.admission, self.networks)
         self.execs = Execs(self.sandboxes, self.life)
+        self.fncalls: Fncalls | None = None
+        if fncall is not None:
+            self.fncalls = Fncalls(
+                config, fncall, self.driving, self.admission, self.sandboxes, self.metrics
+            )
         self.sweep = Sweep(self.sandboxes, self.life)
         self.ending = asyncio.Event()  # streams close themselves
         self._sweeping: asyncio.Task[None] | None = None
@@ -71,6 +78,8 @@ class Edge:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeping
+        if self.fncalls is not None:
+            await self.fncalls.close()
         await self.driving.settled()
         self.life.close()
         self.driving.close()

@@ -22,11 +22,17 @@ _NORMAL, _FAILED = 1000, 4000
 
 
 class SocketCall(NamedTuple):
-    """An accepted WebSocket, and the sandbox that it is about."""
+    """An accepted WebSocket, and the sandbox that it is about, if it is about one."""
 
     edge: Edge
     socket: WebSocket
-    entry: Entry
+    found: Entry | None
+
+    @property
+    def entry(self) -> Entry:
+        """The sandbox of the path."""
+        assert self.found is not None
+        return self.found
 
     def offset(self, name: str) -> int:
         """A byte offset in the query, 0 when it is not there. Raises InvalidRequestError."""
@@ -75,7 +81,9 @@ class SocketEndpoint:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.close(status)
 
-    def _find(self, socket: WebSocket) -> Entry:
+    def _find(self, socket: WebSocket) -> Entry | None:
+        if "id" not in socket.path_params:
+            return None
         principal = socket.scope["state"]["principal"]
         entry = self._edge.sandboxes.find(principal, socket.path_params["id"])
         owner = socket.headers.get(OWNER_HEADER)

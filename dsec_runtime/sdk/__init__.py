@@ -12,6 +12,7 @@ Needs nothing of the runtime but its values and errors.
 from dsec_runtime.sdk.args import DSecContainerRunArgs, DSecEnvironment
 from dsec_runtime.sdk.client import DSecClient
 from dsec_runtime.sdk.files import Files
+from dsec_runtime.sdk.fncalls import FncallResult
 from dsec_runtime.sdk.output import Output
 from dsec_runtime.sdk.ports import Forward, Ports
 from dsec_runtime.sdk.process import Process
@@ -25,6 +26,7 @@ __all__ = [
     "DSecEnvironment",
     "ExecResult",
     "Files",
+    "FncallResult",
     "Forward",
     "Output",
     "Ports",

@@ -13,12 +13,14 @@ from typing import Final
 
 from dsec_runtime.errors import InvalidRequestError, OverloadedError, SandboxError
 from dsec_runtime.messages import Event, Health, LeaseAnswer, LeaseRequest
+from dsec_runtime.sdk import fncalls
 from dsec_runtime.sdk.address import parse
 from dsec_runtime.sdk.args import DSecContainerRunArgs
 from dsec_runtime.sdk.events import follow
+from dsec_runtime.sdk.fncalls import FncallResult, Tasks
 from dsec_runtime.sdk.sandbox import Sandbox
 from dsec_runtime.sdk.transport import Transport
-from dsec_runtime.spec import ExecEnd, FncallTask, SandboxInfo, SandboxSpec, State
+from dsec_runtime.spec import FncallTask, SandboxInfo, SandboxSpec, State
 
 _RENEWALS: Final = 3  # in the time of a lease
 _INFOS: Final = list[SandboxInfo]  # inside the class `list` is a method
@@ -155,9 +157,22 @@ class DSecClient:
         }
         return await self._transport.call("GET", "/v1/sandboxes", _INFOS, params=params)
 
-    async def run_fncall(self, task: FncallTask) -> ExecEnd:
-        """Run a stateless task. Raises UnsupportedError where there is no such tier."""
-        return await self._transport.call("POST", "/v1/fncall", ExecEnd, task)
+    async def run_fncall(self, task: FncallTask) -> FncallResult:
+        """Run a stateless task in a warm container, of which nothing is kept.
+
+        How it ended is told by the result, as with `Sandbox.exec`; what is not the task's own fault
+        is raised: OverloadedError, UnsupportedError, InvalidRequestError and their like.
+        """
+        return await fncalls.run(self._transport, task)
+
+    async def run_fncalls(self, tasks: Tasks) -> AsyncIterator[FncallResult]:
+        """Run any number of stateless tasks, and give each result when it is there.
+
+        The edge takes as many at a time as it has containers for; tasks are made no faster than it
+        takes them. Whatever goes wrong with a task is the `error` of its result.
+        """
+        async for result in fncalls.run_many(self._transport, tasks):
+            yield result
 
     async def health(self) -> Health:
         """How the edge is."""

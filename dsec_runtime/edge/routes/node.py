@@ -13,9 +13,8 @@ from dsec_runtime.edge import metrics
 from dsec_runtime.edge.calls import Call, Operation, Query
 from dsec_runtime.edge.pressure import load
 from dsec_runtime.edge.transitions import FINAL
-from dsec_runtime.errors import UnsupportedError
 from dsec_runtime.messages import Event, Health
-from dsec_runtime.spec import FncallTask, State
+from dsec_runtime.spec import State, Tier
 
 _encoder = msgspec.json.Encoder()
 _LINES = "application/x-ndjson"
@@ -29,7 +28,7 @@ async def health(call: Call) -> object:
         version=__version__,
         pid=os.getpid(),
         started_s=edge.started_s,
-        tiers=tuple(edge.driving.tiers),
+        tiers=(*edge.driving.tiers, *((Tier.FNCALL,) if edge.fncalls else ())),
         sandboxes={State(state): number for state, number in edge.sandboxes.count().items()},
         creating=edge.admission.creating,
         memory_available_bytes=now.available_bytes,
@@ -68,12 +67,6 @@ async def events_of_all(call: Call) -> object:
         await _until_gone(call, _follow(call, queue, None))
     await call.send({"type": "http.response.body", "body": b""})
     return None
-
-
-async def fncall(call: Call) -> object:
-    """Run a stateless task."""
-    call.body(FncallTask)
-    raise UnsupportedError("this edge has no fncall tier", hint="`dsec doctor` tells what it has")
 
 
 async def _begin(call: Call, kept: list[Event]) -> None:
@@ -131,5 +124,4 @@ OPERATIONS = (
         sends=_LINES,
     ),
     Operation("GET", "/v1/events", "What happens to all", events_of_all, None, Event, sends=_LINES),
-    Operation("POST", "/v1/fncall", "Run a stateless task", fncall, FncallTask),
 )

@@ -75,6 +75,14 @@ class Environments:
                 self._write(found.held)
             return found.held
 
+    def pinned(self, environment: Environment) -> Environment:
+        """The same environment, of which every name is bound to what it means now.
+
+        Raises what `acquire` raises.
+        """
+        found = holding.pinned(self._bench, self._references(environment))
+        return Environment(layers=tuple(str(reference) for reference in found))
+
     def share(self, source: Sandbox, sandbox: Sandbox) -> HeldLayers:
         """The layers of `source` for another sandbox too. Raises NotFoundError."""
         found = self._claim(sandbox, str(source.layers.readlink()))
