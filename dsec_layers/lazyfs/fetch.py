@@ -3,8 +3,9 @@
 A chunk that is wanted and not at hand is a flight. It waits in the lane of the first store that may
 have it; when its turn comes, neighbours in the same pack that wait too go with it, and neighbours
 that nobody waits for yet (read-ahead), all in one range request. A store that cannot give them is
-passed over for the next one. Whoever waits is served before the chunks are written to the cache;
-only then does a flight end, so nobody can miss both.
+passed over for the next one. Whoever waits is served before the chunks are written to the cache,
+unless so much is still to be written that memory would fill with it; only then does a flight end,
+so nobody can miss both.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.stores import checked_length
 
+_MOST_UNKEPT: Final = 24 << 20
+_FLIGHT_BYTES: Final = 4096
 _REMEMBERED: Final = 1024  # flights that have ended
 _log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Fetcher:
         self._ended: OrderedDict[tuple[tuple[str, ...], bytes], None] = OrderedDict()
         self._gatherer = Gatherer(limits or FetchLimits(), self._ahead)
         self._keeping = 0
+        self._unkept = 0
         self._closed = False
 
     def at_hand(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
@@ -234,32 +238,41 @@ class Fetcher:
         except CorruptError as error:
             self._spoilt(run, error)
             return
+        size = sum(flight.chunk.length + _FLIGHT_BYTES for flight in run)
         with self._lock:
             self._keeping += 1
+            late = self._unkept > _MOST_UNKEPT
+            self._unkept += size
         try:
             pairs = zip(run, frames(run, data), strict=True)
-            self._keep([flight for flight, frame in pairs if self._arrive(flight, frame)])
+            arrived = [flight for flight, frame in pairs if self._arrive(flight, frame, late)]
+            self._end(arrived, kept=late)
         finally:
             with self._lock:
+                self._unkept -= size
                 self._keeping -= 1
                 self._all_ended.notify_all()
 
-    def _keep(self, flights: Sequence[Flight]) -> None:
-        for flight in flights:
-            kept = self._cache.store(flight.chunk.digest, flight.future.result())
-            if not kept:
-                flight.layer.counters.add(uncached_chunks=1)
+    def _end(self, flights: Sequence[Flight], *, kept: bool) -> None:
+        for flight in flights if not kept else ():
+            self._keep(flight, flight.future.result())
         with self._lock:
             for flight in flights:
                 self._remove(flight)
 
-    def _arrive(self, flight: Flight, frame: memoryview) -> bool:
+    def _keep(self, flight: Flight, plain: Plain) -> None:
+        if not self._cache.store(flight.chunk.digest, plain):
+            flight.layer.counters.add(uncached_chunks=1)
+
+    def _arrive(self, flight: Flight, frame: memoryview, late: bool) -> bool:
         chunk = flight.chunk
         try:
             plain = decode_chunk(frame, chunk.length, chunk.digest)
         except DsecError as error:
             self._fail([flight], error)
             return False
+        if late:
+            self._keep(flight, plain)
         self._memory.put(chunk.digest, plain)
         flight.layer.counters.add(fetched_chunks=1, fetched_bytes=len(plain))
         flight.future.set_result(plain)

@@ -14,11 +14,11 @@ PLAIN_BYTES: Final = 16 << 20
 BATCH_BYTES: Final = 64 << 20  # of plain chunks are looked at together
 
 
-def grouped(chunks: Iterable[tuple[int, Chunk]]) -> list[list[int]]:
+def grouped(chunks: Iterable[tuple[int, Chunk]], plain_bytes: int = PLAIN_BYTES) -> list[list[int]]:
     """The numbers of chunks of one layer, in groups that lie together in a pack, in pack order.
 
     A group spans at most SPAN_BYTES of its pack, gaps of at most GAP_BYTES among them, and holds at
-    most PLAIN_BYTES when it is unpacked; a single chunk may be larger.
+    most `plain_bytes` when it is unpacked; a single chunk may be larger.
     """
     groups: list[list[int]] = []
     start = end = plain = 0
@@ -30,7 +30,7 @@ def grouped(chunks: Iterable[tuple[int, Chunk]]) -> list[list[int]]:
             chunk.pack == pack
             and chunk.pack_offset - end <= GAP_BYTES
             and chunk_end - start <= SPAN_BYTES
-            and plain + chunk.length <= PLAIN_BYTES
+            and plain + chunk.length <= plain_bytes
         ):
             groups[-1].append(index)
         else:

@@ -20,6 +20,7 @@ from dsec_layers.lazyfs.layer import ServedLayer
 
 _STREAMS: Final = 64  # of one layer
 _ACTIVE_S: Final = 1.0
+_MOST_CHUNKS: Final = 256  # of a window: a chunk on its way takes memory too, however small it is
 
 # Fetch these chunks of a layer, which lie together in a pack, for nobody; returns at once.
 FetchAhead = Callable[[ServedLayer, list[int]], object]
@@ -29,6 +30,8 @@ FetchAhead = Callable[[ServedLayer, list[int]], object]
 class StreamLimits:
     """The window of a stream grows from `first_bytes` to `most_bytes` of plain data.
 
+    It is filled by requests of `request_bytes`.
+
     It begins when `begin_bytes` have been read: the kernel itself reads large files far ahead, and
     a start of programs that read many such would fetch twice of what they need.
     All streams that go on share `all_bytes`: what is fetched and not yet read should still be in
@@ -37,8 +40,9 @@ class StreamLimits:
 
     begin_bytes: int = 8 << 20
     first_bytes: int = 2 << 20
+    request_bytes: int = 4 << 20
     most_bytes: int = 32 << 20
-    all_bytes: int = 48 << 20
+    all_bytes: int = 32 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +122,9 @@ class Streams:
         stream.ahead = max(stream.ahead, position + 1)
         reach = table[position].device_end + stream.window
         end = table.index_at(reach) if reach < table.device_bytes else len(table)
-        groups = grouped((index, table[index]) for index in range(stream.ahead, end))
+        end = min(end, position + _MOST_CHUNKS)
+        following = ((index, table[index]) for index in range(stream.ahead, end))
+        groups = grouped(following, self._share.limits.request_bytes)
         stream.ahead = max(stream.ahead, end)
         for group in groups:
             self._marks[min(group)] = stream

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
+from dsec_layers.lazyfs import fetch
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.flight import Flight, Plain
 from dsec_layers.lazyfs.gathering import FetchLimits
@@ -362,3 +363,22 @@ def test_what_has_been_fetched_is_let_go_at_once(make_rig: MakeRig) -> None:
 
 def flights() -> list[Flight]:
     return [each for each in gc.get_objects() if isinstance(each, Flight)]
+
+
+@pytest.mark.parametrize("most", [1 << 30, -1])
+def test_readers_wait_for_the_cache_only_when_much_is_still_to_be_written(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(fetch, "_MOST_UNKEPT", most)
+    rig, data = make_rig(), device_bytes(4)
+    device = rig.device(data, [BLOCK] * 4)
+    digest, kept = device.layer.table[0].digest, []
+
+    def finished(parts: object, error: BaseException | None) -> None:
+        kept.append(rig.cache.has(digest))
+
+    device.start_read(0, BLOCK, finished)
+    rig.fetcher.drain()
+    assert kept == [most < 0]
+    assert rig.cache.has(digest)
+    assert read(device, 0, len(data)) == data
