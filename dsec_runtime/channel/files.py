@@ -74,10 +74,10 @@ class FileAccess(Connection):
         await self.ask(Type.LINK, fields, path=path, again=False)
 
     async def move(self, path: str, target: str, *, replace: bool = True) -> None:
-        """rename(2), within one file system."""
+        """rename(2), or a copy where the file system cannot rename (folders of lower layers)."""
         fields: _Request = [(Tag.PATH, path), (Tag.TARGET, target)]
         fields.append((Tag.FLAGS, 0 if replace else _KEEP_EXISTING))
-        await self.ask(Type.MOVE, fields, path=path, again=False)
+        await self.ask(Type.MOVE, fields, path=path, again=False, timeout_s=3600)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Remove a file, an empty folder or, `recursive`, a tree."""

@@ -1,4 +1,4 @@
-/* Names: what a file is, what a folder holds, making, moving, changing. */
+/* Names: what a file is, what a folder holds, making, changing. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "helper.h"
 
-enum { FOLLOW = 1, PARENTS = 1, KEEP_EXISTING = 1 };
+enum { FOLLOW = 1, PARENTS = 1 };
 
 void put_stat(struct buffer *out, const struct stat *about) {
     put_number(out, T_MODE, about->st_mode);
@@ -105,13 +105,6 @@ void do_link(const struct request *request) {
     uid_t uid = has(request, T_UID) ? (uid_t)request->numbers[T_UID] : (uid_t)-1;
     gid_t gid = has(request, T_GID) ? (gid_t)request->numbers[T_GID] : (gid_t)-1;
     if (lchown(request->path, uid, gid)) fail_with(errno);
-    tell(F_END, NULL);
-}
-
-void do_move(const struct request *request) {
-    if (!request->target) fail_with(EINVAL);
-    unsigned flags = request->numbers[T_FLAGS] & KEEP_EXISTING ? RENAME_NOREPLACE : 0;
-    if (renameat2(AT_FDCWD, request->path, AT_FDCWD, request->target, flags)) fail_with(errno);
     tell(F_END, NULL);
 }
 

@@ -15,6 +15,7 @@
 #include "worker.h"
 
 static int host = -1;
+static bool is_part; /* the host is another helper, which only wants the data */
 static uint64_t sent, acked, received;
 static size_t untold; /* bytes given to the caller, to be acknowledged */
 static void (*undo_all)(void);
@@ -88,25 +89,39 @@ _Noreturn void helper_run(uint8_t type, const struct request *request, int socke
     _exit(0);
 }
 
+_Noreturn void helper_part(void (*run)(const struct request *), const struct request *request, int socket) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    host = socket;
+    is_part = true;
+    run(request);
+    uint8_t end[2] = {F_EOF, 0};
+    _exit(send(host, end, sizeof end, MSG_NOSIGNAL) < 0 && errno != EPIPE ? errno : 0);
+}
+
 /* ---- to the host ---- */
 
 void on_failure(void (*undo)(void)) { undo_all = undo; }
 
 static _Noreturn void leave(void) {
-    if (undo_all) undo_all();
-    _exit(1);
+    void (*undo)(void) = undo_all;
+    undo_all = NULL;
+    if (undo) undo();
+    _exit(is_part ? EPIPE : 1);
 }
 
 static void say(uint8_t type, uint8_t flags, const void *first, size_t first_length, const void *second, size_t length) {
     uint8_t head[2] = {type, flags};
     struct iovec parts[3] = {{head, 2}, {(void *)first, first_length}, {(void *)second, length}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
-    while (sendmsg(host, &message, MSG_NOSIGNAL) < 0)
+    while (sendmsg(host, &message, MSG_NOSIGNAL) < 0) {
+        /* The other part has sent all that it had, and left; or hear() finds that it failed. */
+        if (is_part && errno == EPIPE) return;
         if (errno != EINTR) leave();
+    }
 }
 
 void tell(uint8_t type, const struct buffer *fields) {
-    say(type, 0, NULL, 0, fields ? buffer_head(fields) : NULL, fields ? buffer_length(fields) : 0);
+    if (!is_part) say(type, 0, NULL, 0, fields ? buffer_head(fields) : NULL, fields ? buffer_length(fields) : 0);
 }
 
 _Noreturn void fail_with(int number) {
@@ -114,6 +129,7 @@ _Noreturn void fail_with(int number) {
     put_number(&fields, T_ERRNO, (uint64_t)number);
     put_text(&fields, T_STAGE, "file");
     tell(F_ERROR, &fields);
+    if (is_part) _exit(number);
     leave();
 }
 
@@ -149,7 +165,7 @@ enum heard hear(bool wait, const uint8_t **bytes, size_t *length) {
     static uint8_t message[MESSAGE_BYTES];
     ssize_t got;
     do got = recv(host, message, sizeof message, wait ? 0 : MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || errno == ECONNRESET));
     if (got < 0 && errno == EAGAIN) return HEARD_NOTHING;
     if (got < 2) leave();
     if (message[0] == F_ACK && got == 10) {

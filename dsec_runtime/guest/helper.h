@@ -23,6 +23,9 @@ static inline bool has(const struct request *request, enum tag tag) { return req
 
 bool helper_can(uint8_t type);
 _Noreturn void helper_run(uint8_t type, const struct request *request, int socket);
+/* Run one operation for another: data passes on `socket`, and how it ends is the status of this
+ * process, 0 or an errno. */
+_Noreturn void helper_part(void (*run)(const struct request *), const struct request *request, int socket);
 
 /* Frames of fields. */
 void tell(uint8_t type, const struct buffer *fields);
@@ -51,8 +54,8 @@ void do_stat(const struct request *request);    /* files.c */
 void do_list(const struct request *request);
 void do_mkdir(const struct request *request);
 void do_link(const struct request *request);
-void do_move(const struct request *request);
 void do_change(const struct request *request);
+void do_move(const struct request *request);    /* move.c */
 void do_remove(const struct request *request);  /* remove.c */
 void do_read(const struct request *request);    /* content.c */
 void do_write(const struct request *request);
@@ -62,6 +65,8 @@ void do_watch(const struct request *request);   /* inotify.c */
 void do_dial(const struct request *request);    /* dial.c */
 
 /* Shared among them. */
+void remove_tree(const char *path);
+extern bool pack_demands_all; /* fail at what a tar stream cannot carry */
 void put_stat(struct buffer *out, const struct stat *about);
 /* Make the folders above a path; existing ones are left as they are. */
 bool make_parents(const char *path, const struct request *owner);

@@ -21,6 +21,7 @@ struct seen {
 static struct seen *links;
 static size_t link_count, link_room;
 static uint64_t member_count;
+bool pack_demands_all;
 
 static void pack(int folder, const char *entry, const char *name, int depth);
 
@@ -105,6 +106,7 @@ static void pack(int folder, const char *entry, const char *name, int depth) {
             tar_put(member);
         }
         /* Sockets, pipes and devices are of this sandbox and mean nothing elsewhere. */
+        else if (pack_demands_all) fail_with(EXDEV);
     } else if (errno != ENOENT || !depth) {
         fail_with(errno);
     }
@@ -114,12 +116,13 @@ static void pack(int folder, const char *entry, const char *name, int depth) {
 void do_pack(const struct request *request) {
     struct buffer fields = {0};
     struct stat about;
+    if (stat(request->path, &about)) fail_with(errno);
     /* A path that ends in a link to a folder means the folder. */
-    char *real = realpath(request->path, NULL);
-    if (!real || stat(real, &about)) fail_with(errno);
+    char *real = S_ISDIR(about.st_mode) ? realpath(request->path, NULL) : request->path;
+    if (!real) fail_with(errno);
     const char *slash = strrchr(real, '/');
     tell(F_REPLY, NULL);
-    pack(AT_FDCWD, real, S_ISDIR(about.st_mode) ? "." : slash + 1, 0);
+    pack(AT_FDCWD, real, S_ISDIR(about.st_mode) ? "." : slash ? slash + 1 : real, 0);
     tar_put_end();
     put_number(&fields, T_LENGTH, member_count);
     tell(F_END, &fields);

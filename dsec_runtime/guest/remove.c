@@ -51,6 +51,8 @@ static void remove_at(int folder, const char *name, int depth) {
     if (unlinkat(folder, name, AT_REMOVEDIR) && errno != ENOENT) fail_with(errno);
 }
 
+void remove_tree(const char *path) { remove_at(AT_FDCWD, path, 0); }
+
 void do_remove(const struct request *request) {
     uint64_t flags = request->numbers[T_FLAGS];
     struct stat about;
@@ -61,7 +63,7 @@ void do_remove(const struct request *request) {
     } else if (!(flags & RECURSIVE)) {
         if (rmdir(request->path)) fail_with(errno);
     } else {
-        remove_at(AT_FDCWD, request->path, 0);
+        remove_tree(request->path);
     }
     tell(F_END, NULL);
 }

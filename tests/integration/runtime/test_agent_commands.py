@@ -95,15 +95,14 @@ def test_a_pause_is_not_counted_against_a_timeout(agent: agents.Agent, tmp_path:
     os.mkfifo(tmp_path / "go")
 
     async def life(channel: Channel) -> None:
-        process = await channel.exec(shell(f"read < {tmp_path}/go", timeout_s=1.5), "one")
+        process = await channel.exec(shell(f"read < {tmp_path}/go", timeout_s=2), "one")
         os.kill(agent.pid, signal.SIGSTOP)
-        await asyncio.sleep(3)
+        await asyncio.sleep(3.5)
         os.kill(agent.pid, signal.SIGCONT)
         await channel.ping()
         (tmp_path / "go").write_text("on\n")
         end = await process.wait()
         assert (end.cause, end.status) == (EndCause.EXITED, 0)
-        assert end.wall_s < 1.5
 
     agents.talk(agent, life)
 

@@ -125,6 +125,45 @@ def test_names_are_listed_made_moved_changed_and_removed(agent: agents.Agent, pl
     agents.talk(agent, life)
 
 
+@pytest.mark.overlay
+def test_a_folder_of_a_lower_layer_moves_as_a_copy(tmp_path: Path, place: Path) -> None:
+    for name in ("lower", "upper", "work"):
+        (tmp_path / name).mkdir()
+    lower = tmp_path / "lower" / "folder"
+    (lower / "sub").mkdir(parents=True)
+    (lower / "sub" / "file").write_bytes(b"x" * 100_000)
+    os.chown(lower / "sub", 5, 6)
+    (lower / "link").symlink_to("sub")
+    lower.chmod(0o2710)
+    options = ",".join(f"{name}dir={tmp_path}/{name}" for name in ("lower", "upper", "work"))
+    mount = f'mount -t overlay none -o {options} {place}; exec "$@"'
+    with agents.running(tmp_path, prefix=("bash", "-c", mount, "-")) as agent:
+
+        async def life(channel: Channel) -> None:
+            moved = f"{place}/moved"
+            await channel.move(f"{place}/folder", moved)
+            listed = await channel.list_dir(str(place))
+            assert [(info.path, info.mode) for info in listed] == [(moved, 0o2710)]
+            assert (await channel.stat(f"{moved}/sub")).uid == 5
+            assert (await channel.stat(f"{moved}/link")).target == "sub"
+            assert await whole(channel.read_file(f"{moved}/sub/file")) == b"x" * 100_000
+            # Between file systems, a file too.
+            other = str(tmp_path / "other")
+            await channel.move(f"{moved}/sub/file", other)
+            assert Path(other).read_bytes() == b"x" * 100_000
+            os.mkfifo(tmp_path / "pipe")
+            with pytest.raises(FileError) as caught:
+                await channel.move(str(tmp_path / "pipe"), f"{place}/pipe")
+            assert caught.value.detail["errno"] == errno.EXDEV
+            assert len(await channel.list_dir(str(place))) == 1
+            with pytest.raises(FileError) as caught:
+                await channel.move(other, f"{place}/moved", replace=False)
+            assert caught.value.detail["errno"] == errno.EEXIST
+            assert Path(other).exists()
+
+        agents.talk(agent, life)
+
+
 def test_large_folders_are_listed_and_deep_ones_removed(agent: agents.Agent, place: Path) -> None:
     many = [f"{number:05}-{'n' * 200}" for number in range(8000)]
     (place / "wide").mkdir()
