@@ -14,13 +14,13 @@ import msgspec
 from dsec_layers.api.holding import HeldLayers
 from dsec_layers.linux import procinfo
 from dsec_runtime.errors import CreationFailedError
-from dsec_runtime.linux import listening
+from dsec_runtime.linux import coresched, listening
 from dsec_runtime.linux.ociruntime import Place
 from dsec_runtime.resources import controlfiles
 from dsec_runtime.resources.groups import PARENT, GroupLimits
 from dsec_runtime.resources.identities import Identity
 from dsec_runtime.resources.views import View
-from dsec_runtime.spec import SandboxSpec
+from dsec_runtime.spec import CpuClass, SandboxSpec
 from dsec_runtime.tiers.container import bundle, names, roots
 from dsec_runtime.tiers.container.node import Node
 from dsec_runtime.tiers.container.places import Sandbox
@@ -76,6 +76,8 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     pid = _start(node, plan, identity, cpus or node.processors.all, trace)
     trace("started")
     node.groups.limit_cpu(sandbox.id, group)
+    if plan.spec.cpu_class is CpuClass.LS and coresched.supported():
+        coresched.give_cookie(pid)
     if node.may_protect:
         controlfiles.write(Path(f"/proc/{pid}/oom_score_adj"), _PROTECTED)
     start = procinfo.start_ticks(pid)

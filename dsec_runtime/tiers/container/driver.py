@@ -7,6 +7,7 @@ A sandbox's folder is made first and removed last, so the folders are the list o
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from dsec_layers.api.holding import HeldLayers
 from dsec_layers.errors import DsecError
 from dsec_layers.linux import procinfo
-from dsec_runtime.errors import InvalidRequestError, StateConflictError
+from dsec_runtime.errors import InfrastructureError, InvalidRequestError, StateConflictError
 from dsec_runtime.linux.kmsg import KernelLog, Victim
 from dsec_runtime.resources import diskimages, views
 from dsec_runtime.spec import SandboxSpec
@@ -24,6 +25,8 @@ from dsec_runtime.tiers.container.node import Node
 from dsec_runtime.tiers.container.places import Sandbox
 from dsec_runtime.tiers.container.settings import Filled
 from dsec_runtime.tiers.tier import OomKill, Running, Usage
+
+_log = logging.getLogger(__name__)
 
 # The network namespace of a sandbox, made before it boots; None is an empty one.
 FindNetwork = Callable[[str, SandboxSpec], Path | None]
@@ -74,7 +77,11 @@ class ContainerTier:
         alive = procinfo.start_ticks(running.pid) == running.pid_start
         if not alive or running.pid not in self._node.groups.processes(running.id):
             return False
-        self._let_go_on(self._node.places.sandbox(running.id))
+        try:
+            self._let_go_on(self._node.places.sandbox(running.id))
+        except InfrastructureError as error:  # a part of it is gone
+            _log.error("%s", error.message)
+            return False
         cpus = tuple(int(word) for word in running.own.get("cpus", "").split(",") if word)
         self._node.processors.know(running.id, cpus)
         return True
