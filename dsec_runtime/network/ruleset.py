@@ -49,7 +49,8 @@ add set {TABLE} talking {{ type ipv4_addr; size 65536; flags dynamic; }}
 add set {TABLE} connections {{ type ipv4_addr; size 65536; flags dynamic; }}
 """
 
-_CHAINS: Final = {
+# Of the router, by name: the hook, if it has one, and the rules.
+CHAINS: Final[dict[str, tuple[str, ...]]] = {
     # Before fragments are put together and connections tracked: what a sandbox may send at all.
     "prerouting": (
         "type filter hook prerouting priority -450; policy accept;",
@@ -124,9 +125,9 @@ _CHAINS: Final = {
 def router(addresses: Range, never: Iterable[Network4]) -> str:
     """All that is not of a sandbox; said again it changes nothing but what differs."""
     lines = [_OBJECTS]
-    for chain, (hook, *_) in _CHAINS.items():
+    for chain, (hook, *_) in CHAINS.items():
         lines.append(f"add chain {TABLE} {chain} {{ {hook} }}" if hook else add_chain(chain))
-    for chain, (_, *rules) in _CHAINS.items():
+    for chain, (_, *rules) in CHAINS.items():
         lines.append(f"flush chain {TABLE} {chain}")
         lines += [
             f"add rule {TABLE} {chain} {rule.replace('RESOLVER', str(addresses.resolver))}"

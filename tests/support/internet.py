@@ -138,14 +138,20 @@ def echoes(netns: Path, address: str, port: int, wait_s: float = QUIET_S) -> boo
 
 
 def look_up(
-    netns: Path, server: str, name: str, rdtype: str = "A", *, tcp: bool = False
+    netns: Path,
+    server: str,
+    name: str,
+    rdtype: str = "A",
+    *,
+    tcp: bool = False,
+    wait_s: float = WAIT_S,
 ) -> dns.message.Message:
     """The answer that a name server gives to a question from a namespace."""
     import dns.query
 
     query = dns.message.make_query(name, rdtype, use_edns=True)
     ask = dns.query.tcp if tcp else dns.query.udp
-    return inside(netns, lambda: ask(query, server, timeout=WAIT_S))
+    return inside(netns, lambda: ask(query, server, timeout=wait_s))
 
 
 def addresses(answer: dns.message.Message) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dsec_runtime.linux import namespaces
 from dsec_runtime.linux.nftables import Nftables
 from dsec_runtime.network import links
 from dsec_runtime.network.network import Claimed
+from dsec_runtime.network.ruleset import CHAINS
 from dsec_runtime.spec import NetworkRule
 from tests.integration.runtime.network.conftest import Node
 from tests.support import internet
@@ -261,6 +263,40 @@ def test_a_packet_between_two_allowed_ones_is_judged_by_itself(node: Node) -> No
     assert echoes(claimed.netns, ONE, UDP_PORT, internet.WAIT_S)
     assert not echoes(claimed.netns, OTHER, UDP_PORT)
     assert not reaches(claimed.netns, ONE, 80)
+
+
+def test_a_sandbox_has_a_share_of_the_connections(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = tuple(rule.replace("count over 4096", "count over 3") for rule in CHAINS["permit"])
+    monkeypatch.setitem(CHAINS, "permit", few)
+    node.restart()
+    claimed, other = node.claim("a", EVERYTHING), node.claim("b", EVERYTHING)
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connect(claimed.netns, ONE, 80))
+        assert not answers(claimed.netns, ONE, 80)
+        assert answers(other.netns, ONE, 80)
+    assert reaches(claimed.netns, ONE, 80)  # they have ended
+
+
+def test_questions_are_limited(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = tuple(
+        rule.replace("over 200/second burst 400", "over 1/minute burst 5") for rule in CHAINS["ask"]
+    )
+    monkeypatch.setitem(CHAINS, "ask", few)
+    node.restart()
+    claimed, other = node.claim("a", EVERYTHING), node.claim("b", EVERYTHING)
+
+    def ask(box: Claimed, wait_s: float = internet.WAIT_S) -> None:
+        look_up(box.netns, box.resolver, "packages.example", "AAAA", wait_s=wait_s)
+
+    for _ in range(5):
+        ask(claimed)
+    with pytest.raises(dns.exception.Timeout):
+        ask(claimed, internet.QUIET_S)
+    ask(other)
 
 
 def test_the_world_sees_the_node_only(node: Node) -> None:
