@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from the command line itself; --check only says whether it is current.
+"""Writes docs/cli.md and docs/dsec.md from the command lines; --check says if they are current.
 
 Run from the root of the repository: python -m scripts.clilist
 """
@@ -9,16 +9,19 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from dsec_layers.cli.main import cli
+from dsec_layers.cli.main import cli as layers
+from dsec_runtime.cli.main import cli as runtime
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
-HEAD = """\
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+WRITTEN = "Written by `python -m scripts.clilist` from the commands themselves."
+LAYERS_HEAD = f"""\
 # The command line
 
-Written by `python -m scripts.clilist` from the commands themselves.
+{WRITTEN}
 
 A result goes to standard output, with `--json` as one JSON document; progress, errors and hints go
 to standard error. The exit status is one of [errors.md](errors.md), 128 and the number of the
@@ -28,25 +31,56 @@ program that does not exist, 126 for one that cannot be run, 128 and its number 
 An interrupt (SIGINT, SIGTERM, SIGHUP) undoes what is half done before it ends a command; more of
 them change nothing about that. After a SIGKILL the next command does it.
 """
+RUNTIME_HEAD = f"""\
+# The command line of sandboxes
+
+{WRITTEN}
+
+Commands ask the edge that `--edge` or `$DSEC_EDGE` names, else the one of this machine. A result
+goes to standard output, with `--json` as one JSON document; errors and hints go to standard error.
+The exit status is one of [errors.md](errors.md), 128 and the number of the signal that ended the
+command, or, for `run` and `exec`, that of the command in the sandbox: 127 for a program that does
+not exist, 126 for one that cannot be run, 128 and its number for a signal.
+"""
 
 
-def render() -> str:
-    """The page."""
-    context = click.Context(cli, info_name="dsec-layers")
-    sections = [_section("dsec-layers", cli, context)]
-    sections += [_section(name, each, context) for name, each in _commands(cli, context)]
-    return HEAD + "".join(sections)
+class Page(NamedTuple):
+    """A file of docs/, and the program it is about."""
+
+    file: str
+    head: str
+    program: str
+    cli: click.Group
+
+
+PAGES = (
+    Page("cli.md", LAYERS_HEAD, "dsec-layers", layers),
+    Page("dsec.md", RUNTIME_HEAD, "dsec", runtime),
+)
+
+
+def render(page: Page) -> str:
+    """The text of a page."""
+    context = click.Context(page.cli, info_name=page.program)
+    sections = [_section(page.program, page.cli, context)]
+    sections += [_section(name, each, context) for name, each in _commands(page.cli, context)]
+    return page.head + "".join(sections)
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the page."""
-    if arguments != ["--check"]:
-        PAGE.write_text(render())
-        return 0
-    if PAGE.read_text() == render():
-        return 0
-    print(f"{PAGE} is out of date: run python -m scripts.clilist", file=sys.stderr)
-    return 1
+    """Write or check the pages."""
+    old = [page for page in PAGES if not _is_current(page)]
+    for page in old:
+        if arguments == ["--check"]:
+            print(f"{page.file} is out of date: run python -m scripts.clilist", file=sys.stderr)
+        else:
+            (DOCS / page.file).write_text(render(page))
+    return 1 if old and arguments == ["--check"] else 0
+
+
+def _is_current(page: Page) -> bool:
+    path = DOCS / page.file
+    return path.exists() and path.read_text() == render(page)
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
@@ -55,6 +89,8 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
         command = group.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield name, command
             yield from ((f"{name} {sub}", each) for sub, each in _commands(command, context))
         else:
             yield name, command
