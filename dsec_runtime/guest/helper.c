@@ -116,7 +116,8 @@ static void say(uint8_t type, uint8_t flags, const void *first, size_t first_len
     while (sendmsg(host, &message, MSG_NOSIGNAL) < 0) {
         /* The other part has sent all that it had, and left; or hear() finds that it failed. */
         if (is_part && errno == EPIPE) return;
-        if (errno != EINTR) leave();
+        /* That the peer left with something unread is told once, to whichever call comes first. */
+        if (errno != EINTR && errno != ECONNRESET) leave();
     }
 }
 

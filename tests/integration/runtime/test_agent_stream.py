@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import socket
 import subprocess
@@ -38,6 +39,7 @@ class Host:
     def __init__(self, stream: socket.socket, nonce: bytes) -> None:
         self._stream = stream
         self._decoder = Decoder(nonce)
+        self._frames: collections.deque[Frame] = collections.deque()
         fields: list[tuple[int, frames.Value]] = [(Tag.NONCE, nonce), (Tag.VERSION, 1)]
         hello = frames.encode(Type.HELLO, payload=frames.encode_fields(fields))
         self._stream.sendall(_ZEROS + hello)
@@ -49,9 +51,10 @@ class Host:
     def receive(self, kind: Type) -> Frame:
         """The next frame of this type; others are passed over."""
         while True:
-            for frame in self._decoder.feed(self._stream.recv(1 << 16)):
-                if frame.type == kind:
+            while self._frames:
+                if (frame := self._frames.popleft()).type == kind:
                     return frame
+            self._frames += self._decoder.feed(self._stream.recv(1 << 16))
 
 
 def _exec(channel: int, name: str, *argv: str) -> bytes:
