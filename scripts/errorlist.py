@@ -29,10 +29,10 @@ codes.
 SANDBOXES = """
 ## Errors of sandboxes
 
-Three families that must never be mixed up: the agent's fault (`AgentError`), an observation for the
-model; infrastructure's fault (`InfrastructureError`), which says nothing about the agent; and what
-policy refuses (`PolicyError`). In the HTTP API an error has the status of its line and the `code` by
-which the SDK raises the same class again; the command line exits with `exit`.
+Three families that must never be mixed up: the agent's fault (`AgentError`), an observation for
+the model; infrastructure's fault (`InfrastructureError`), which says nothing about the agent; and
+what policy refuses (`PolicyError`). In the HTTP API an error has the status of its line and the
+`code` by which the SDK raises the same class again; the command line exits with `exit`.
 
 | code | status | exit | error | is a | meaning |
 |---|---|---|---|---|---|

@@ -59,6 +59,7 @@ def run(
 
     With --detach the sandbox goes on, with COMMAND if there is one.
     """
+    command = _words(command)
     if not command and not detach:
         raise click.UsageError("give a command after --, or --detach")
     args = run_args(environment, given)
@@ -111,6 +112,9 @@ def exec_(
 
     With --json the result is one object, with the output in it.
     """
+    command = _words(command)
+    if not command:
+        raise click.UsageError("give a command after --")
     options = {"env": assignments(env, "--env"), "cwd": workdir, "user": user, "timeout": timeout}
 
     async def work() -> int:
@@ -125,6 +129,11 @@ def exec_(
             return await _on_our_terminal(found, command, interactive, terminal, **options)
 
     click_context.exit(wait_for(work()))
+
+
+def _words(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The command without the dashes before it, which click leaves to us behind a first word."""
+    return given[1:] if given[:1] == ("--",) else given
 
 
 async def _left_running(context: EdgeContext, sandbox: Sandbox, command: tuple[str, ...]) -> int:

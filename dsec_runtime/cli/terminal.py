@@ -56,7 +56,7 @@ def raw_mode() -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(sys.stdin)
-    tty.setraw(sys.stdin)
+    tty.setraw(sys.stdin, termios.TCSADRAIN)  # what was typed ahead is not lost
     try:
         yield
     finally:
