@@ -195,10 +195,10 @@ def home() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(home: Path) -> Iterator[Sandboxes]:
+def opened(home: Path, **settings: object) -> Iterator[Sandboxes]:
     """A node over a home; what it makes is gone at the end."""
     with contextlib.ExitStack() as stack:
-        node = open_node(home)
+        node = open_node(home, **settings)
         stack.callback(node.close)
         made = Sandboxes(home, node, ContainerTier(node))
         stack.callback(made.destroy_all)
