@@ -44,11 +44,13 @@ async def client(home: Path, world: Internet) -> AsyncIterator[httpx.AsyncClient
         network=Settings(ready=1, counts_age_s=0.0, node=world.node, resolv_conf=world.resolv_conf),
     )
     with built(config) as edge:
-        await edge.start()
-        transport = httpx.ASGITransport(Guarded(application(edge), local))
-        async with httpx.AsyncClient(transport=transport, base_url="http://edge") as made:
-            yield made
-        await edge.close()
+        try:
+            await edge.start()
+            transport = httpx.ASGITransport(Guarded(application(edge), local))
+            async with httpx.AsyncClient(transport=transport, base_url="http://edge") as made:
+                yield made
+        finally:
+            await edge.close()
 
 
 async def ask(asked: httpx.AsyncClient, method: str, path: str, body: object = None) -> bytes:
