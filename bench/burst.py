@@ -1,12 +1,12 @@
 """64 sandboxes start at once on 16 environments: lazily, after pulling, and with all of it local.
 
-An environment is a base with a Python, its bytecode and 500 MB of libraries, a workspace of its own
-of 8 MB and 48 MB of what that depends on, and a toolkit of 20 MB that all share; the real one of
-`bench lazy_start` is three times as large, and of that too a start reads a small part. The store is
-behind a shaper: 5 ms a request, 100 MB/s for all together, as one node of a cluster has it. Each
-sandbox has a writable rootfs of its own, and runs in it, by chroot, Python, which imports a handful
-of modules, reads a quarter of its workspace and writes a megabyte. No container is started: it
-would cost the same in all three.
+An environment is a base with a Python, its bytecode and 1.4 GB of libraries, a workspace of its own
+of 8 MB and 48 MB of what that depends on, and a toolkit of 20 MB that all share: somewhat less than
+the real one of `bench lazy_start`, and of that too a start reads a small part. The store is behind a
+shaper: 5 ms a request, 100 MB/s for all together, as one node of a cluster has it. Each sandbox has
+a writable rootfs of its own, and runs in it, by chroot, Python, which imports a handful of modules,
+reads a quarter of its workspace and writes a megabyte. No container is started: it would cost the
+same in all three.
 
 All three need much the same time of the processors, which is told: where that, and not the line, is
 what a machine has too little of, none can be much faster than another.
@@ -208,7 +208,7 @@ def _environments(bench: Workbench, folder: Path) -> References:
     base = folder / "base"
     make_rootfs(base)
     _add_python(base)
-    make_tree(base / "opt/libraries", files=12_000, total_bytes=500_000_000)
+    make_tree(base / "opt/libraries", files=30_000, total_bytes=1_400_000_000)
     importing.import_(bench, str(base), Reference.parse("base/burst:v1"))
     toolkit = Reference.parse("toolkit/burst:v1")
     _layer(bench, folder / "toolkit", "opt/toolkit", toolkit, files=1500, total_bytes=20_000_000)
