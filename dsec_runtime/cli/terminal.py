@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import termios
+import threading
 import tty
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -65,9 +66,21 @@ def raw_mode() -> Iterator[None]:
 
 async def _input(process: Process) -> None:
     """Our standard input to the command, and its end."""
+    parts: asyncio.Queue[bytes] = asyncio.Queue(1)
     loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError, OSError):  # the loop, or our terminal, has gone
+            while True:
+                data = os.read(0, _PART)
+                asyncio.run_coroutine_threadsafe(parts.put(data), loop).result()
+                if not data:
+                    return
+
+    # Nobody waits for this thread, which may wait for a key for ever.
+    threading.Thread(target=read, daemon=True).start()
     with contextlib.suppress(SandboxError):  # the command has ended meanwhile
-        while data := await loop.run_in_executor(None, os.read, 0, _PART):
+        while data := await parts.get():
             await process.write(data)
         await process.close_stdin()
 
