@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 from pyroute2.netlink.exceptions import NetlinkError
 
+from dsec_layers.linux import mount
 from dsec_runtime.errors import InfrastructureError
-from dsec_runtime.linux import namespaces
+from dsec_runtime.linux import launcher, namespaces
 from dsec_runtime.linux.conntrack import Conntrack
 from dsec_runtime.linux.namespaces import Inside
 from dsec_runtime.linux.nftables import Nftables, NftError
@@ -38,6 +39,8 @@ class Router:
         Raises UnsupportedError naming what the machine lacks, and InfrastructureError.
         """
         capability.require()
+        # Whoever starts a container copies all mounts that he sees, and these may be thousands.
+        launcher.keep_private(folder)
         self.folder, self.addresses = folder, addresses
         self.path = folder / _ROUTER
         tag = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:6]
@@ -67,6 +70,7 @@ class Router:
         """Take everything away, as if it had never been, and close."""
         self._clear()
         self._stack.close()
+        mount.unmount(self.folder, lazy=True)
 
     def _is_whole(self) -> bool:
         return namespaces.is_kept(self.path) and self.node.run(lambda: links.has_link(self.link))

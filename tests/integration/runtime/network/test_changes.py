@@ -12,6 +12,7 @@ from dsec_runtime.network.network import Network
 from dsec_runtime.spec import NetworkRule
 from tests.integration.runtime.network.conftest import Node
 from tests.support.internet import ONE, QUIET_S, TWO, connect, exchange, inside, look_up, reaches
+from tests.support.leftovers import mounts_below
 
 pytestmark = pytest.mark.root
 
@@ -194,6 +195,17 @@ def test_two_homes_share_a_node(node: Node) -> None:
     assert reaches(third.netns, ONE, 80)
 
 
+def test_namespaces_are_seen_where_they_are_made_alone(node: Node) -> None:
+    """A program that starts containers copies all mounts that are shared with it."""
+    claimed = node.claim("a", WORLD)
+
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+
+    (folder,) = [line for line in lines if line.split()[4] == str(claimed.netns.parent)]
+    assert "shared:" not in folder
+    assert mounts_below(node.home)[0] == str(claimed.netns.parent)
+
+
 def test_nothing_is_left_on_the_node(node: Node) -> None:
     node.claim("a", WORLD)
 
@@ -204,3 +216,4 @@ def test_nothing_is_left_on_the_node(node: Node) -> None:
     with inside(node.internet.node, Nftables) as table:
         assert table.query("list tables") == []
     assert [it.name for it in (node.home / "run/netns").iterdir()] == ["claims"]
+    assert mounts_below(node.home) == []
