@@ -168,7 +168,7 @@ add rule inet {table} prerouting iifname "{link}" ip saddr != {router_address} d
 add rule inet {table} prerouting iifname "{link}" fib daddr type != unicast drop
 add rule inet {table} input iifname "{link}" drop
 add rule inet {table} forward oifname "{link}" ct direction original drop
-add rule inet {table} forward iifname @forwarded oifname != "dsec*" drop
+add rule inet {table} forward meta nfproto ipv4 iifname @forwarded oifname != "dsec*" drop
 add rule inet {table} postrouting iifname "{link}" masquerade
 """
 
