@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from dsec_runtime import errors
-from dsec_runtime.sdk import DSecClient, DSecContainerRunArgs, DSecEnvironment, Sandbox
+from dsec_runtime.sdk import DSecClient, DSecContainerRunArgs, DSecEnvironment, Sandbox, sync
 from dsec_runtime.spec import MIB, EndCause, State
 from tests.support.edges import RealEdge, args, real_edge
 from tests.support.sandboxes import BASE
@@ -205,7 +205,9 @@ async def test_one_that_is_left_alone_and_found_again(client: DSecClient, sandbo
 
 async def test_a_terminal(sandbox: Sandbox) -> None:
     async with await sandbox.start(["sh"], pty=(31, 97)) as process:
-        size = r"""perl -e 'ioctl(STDIN, 0x5413, $b = "x" x 8); printf "%d %d\n", unpack "SS", $b'"""
+        size = (
+            r"""perl -e 'ioctl(STDIN, 0x5413, $b = "x" x 8); printf "%d %d\n", unpack "SS", $b'"""
+        )
         await process.write(f"{size}; test -t 0 && echo is a tty; read x; {size}; exit 7\n")
         seen = b""
         async for piece in process:
@@ -254,3 +256,26 @@ async def test_a_shell_that_takes_too_long_is_killed_with_its_command(sandbox: S
         with pytest.raises(errors.CommandTimeoutError):
             await shell.run("sleep 432", timeout=0.3)
     assert not any(command.running for command in await sandbox.commands())
+
+
+def test_the_same_without_await(edge: RealEdge) -> None:
+    with (
+        sync.DSecClient(edge.address, lease_s=None) as client,
+        client.run_container(args()) as sandbox,
+    ):
+        assert sandbox.run_shell("echo hello world").text == "hello world\n"
+        with sandbox.start(["cat"], stdin=True) as process:
+            process.write("in")
+            process.close_stdin()
+            assert [piece.data for piece in process] == [b"in"]
+        with sandbox.shell() as shell:
+            shell.run("cd /tmp")
+            assert shell.run("pwd").text == "/tmp\n"
+        sandbox.files.write("/srv/f", "text")
+        assert sandbox.files.read_text("/srv/f") == "text"
+        with sandbox.files.watch("/srv") as changes:
+            sandbox.files.remove("/srv/f")
+            assert next(changes).path == "f"
+        (fork,) = sandbox.fork()
+        assert fork.stop().state is State.STOPPED
+        assert sandbox.log()[0].kind == "created"
