@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from dsec_runtime.sdk.fncalls import FncallResult
 
 
-@click.command(
-    short_help="Run a stateless task in a warm container.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+@click.command(short_help="Run a stateless task in a warm container.")
 @click.option("--kind", default="shell", help="How the code is run: shell, python, ...")
 @click.option(
     "--file",

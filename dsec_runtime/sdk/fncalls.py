@@ -11,8 +11,12 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
-from dsec_runtime import wire
-from dsec_runtime.errors import CommandFailedError, EdgeUnreachableError, SandboxError
+from dsec_runtime.errors import (
+    CommandFailedError,
+    EdgeUnreachableError,
+    OverloadedError,
+    SandboxError,
+)
 from dsec_runtime.messages import FncallAnswer, FncallReply, FncallRequest
 from dsec_runtime.sdk.results import ExecResult, finished, not_started
 from dsec_runtime.sdk.transport import Transport, problem
@@ -66,6 +70,7 @@ class _Batch:
         self._tasks = _numbered(tasks)
         self._pending: dict[int, FncallTask] = {}
         self._futile = 0  # connections in a row that gave nothing
+        self._failure: Exception | None = None  # of whoever makes the tasks
         self.is_done = False
 
     async def over(self, socket: ClientConnection) -> AsyncGenerator[FncallResult, None]:
@@ -76,14 +81,14 @@ class _Batch:
                 yield self._take(message)
                 self._futile = 0
             self.is_done = sending.done() and not self._pending
-        except ConnectionClosedError as error:
+        except (ConnectionClosedError, OverloadedError) as error:  # of an edge that is ending
             await self._pause(error)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             await socket.close()
-        if not sending.cancelled() and (failure := sending.exception()) is not None:
-            raise failure  # whoever makes the tasks has failed
+        if self._failure is not None:
+            raise self._failure
 
     async def _send(self, socket: ClientConnection) -> None:
         try:
@@ -92,16 +97,16 @@ class _Batch:
             async for number, task in self._tasks:
                 self._pending[number] = task
                 await _put(socket, number, task)
-            await socket.send("")
+            await socket.send(b"")
         except ConnectionClosed:
             return  # the reader sees it too
-        except BaseException:
+        except Exception as error:
+            self._failure = error
             await socket.close()
-            raise
 
     def _take(self, message: str | bytes) -> FncallResult:
-        if isinstance(message, bytes):
-            raise problem(_problem(wire.parse(message).payload))
+        if isinstance(message, str):
+            raise problem(_problem(message))
         reply = _reply(message)
         task = self._pending.pop(reply.number)
         if reply.answer is None:
@@ -109,7 +114,7 @@ class _Batch:
             return _failed(reply.number, problem(reply.problem))
         return _told(reply.number, task, reply.answer)
 
-    async def _pause(self, error: ConnectionClosedError) -> None:
+    async def _pause(self, error: Exception) -> None:
         self._futile += 1
         if self._futile * _LONGEST_PAUSE_S > self._transport.patience_s:
             raise EdgeUnreachableError(f"the batch was cut off: {error}") from error
@@ -118,7 +123,7 @@ class _Batch:
 
 async def _put(socket: ClientConnection, number: int, task: FncallTask) -> None:
     request = FncallRequest(number=number, task=task)
-    await socket.send(msgspec.json.encode(request).decode())
+    await socket.send(msgspec.json.encode(request))
 
 
 async def _numbered(tasks: Tasks) -> AsyncIterator[tuple[int, FncallTask]]:

@@ -66,7 +66,7 @@ async def _serve(fncalls: Fncalls, socket: WebSocket) -> None:
     async def answer(request: FncallRequest) -> None:
         try:
             reply = await _answered(fncalls, request)
-            await socket.send_text(_encode(reply).decode())
+            await socket.send_bytes(_encode(reply))
         finally:
             slots.release()
 
@@ -83,12 +83,12 @@ async def _serve(fncalls: Fncalls, socket: WebSocket) -> None:
         await asyncio.gather(*under_way, return_exceptions=True)
 
 
-async def _next(slots: asyncio.Semaphore, socket: WebSocket) -> str:
+async def _next(slots: asyncio.Semaphore, socket: WebSocket) -> bytes:
     await slots.acquire()
-    return await socket.receive_text()
+    return await socket.receive_bytes()
 
 
-def _parsed(message: str) -> FncallRequest:
+def _parsed(message: bytes) -> FncallRequest:
     try:
         return _decode(message)
     except msgspec.DecodeError as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from dsec_runtime.linux import ipcs
+from dsec_runtime.linux import ipcs, scheduling
 
 WORK: Final = "/task"
 SCRATCH: Final = (WORK, "/tmp")  # noqa: S108 # of the container
@@ -92,7 +92,7 @@ class Traces:
         seen["sockets"] = _sockets((own / "net/sockstat").read_text())
         seen["limits"] = (own / "limits").read_text()
         seen["mounts"] = (own / "mountinfo").read_text()
-        seen["scheduling"] = _scheduling(self._pid)
+        seen["scheduling"] = scheduling.inherited(self._pid)
         return seen
 
 
@@ -153,13 +153,3 @@ def _sockets(sockstat: str) -> tuple[str, ...]:
     """All sockets of the network namespace, and connections that outlive theirs (TIME_WAIT)."""
     words = sockstat.split()
     return (words[words.index("used") + 1], words[words.index("tw") + 1])
-
-
-def _scheduling(pid: int) -> tuple[object, ...]:
-    """What commands inherit from the agent."""
-    return (
-        os.getpriority(os.PRIO_PROCESS, pid),
-        os.sched_getscheduler(pid),
-        os.sched_getparam(pid).sched_priority,
-        frozenset(os.sched_getaffinity(pid)),
-    )

@@ -1,0 +1,318 @@
+"""Stateless tasks at a real edge: what one leaves no other finds, and whose fault an end is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dsec_runtime import errors
+from dsec_runtime.sdk import DSecClient, FncallResult
+from dsec_runtime.spec import MIB, EndCause, Environment, FncallTask, Limits
+from dsec_runtime.tiers.fncall.settings import FncallSettings
+from tests.support import sandboxes as support
+from tests.support.edges import PROGRAM, RealEdge, left, real_edge
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.overlay,
+    pytest.mark.erofs,
+    pytest.mark.fuse,
+    pytest.mark.oci,
+]
+
+MOST = FncallSettings().total
+
+# What a task can see of others; the time of a folder's change and the number of processes are
+# those of its container.
+LOOK = """
+find / -xdev -newermt '2000-01-01' ! -path '/proc*' -type f | sort
+find /task /tmp /dev/shm /dev/mqueue | sort
+stat -c '%n %a %u %g %Y' /task /tmp /dev/shm
+cat /proc/sysvipc/shm /proc/sysvipc/sem /proc/sysvipc/msg | wc -l
+cat /proc/net/unix /proc/net/tcp /proc/net/udp | wc -l
+cat /proc/1/limits /proc/self/limits
+cut -d' ' -f2-3 /proc/self/mounts
+ls /proc | grep -c '^[0-9]'
+stat -c '%n %F %a %u %g' /dev/* /dev/pts/*
+"""
+DIRTY = {
+    "a file in the root": "echo > /evil",
+    "a changed file": "chmod 700 /bin/sh",
+    "a removed file": "rm /bin/seq",
+    "an owner": "perl -e 'chown 7, 7, \"/etc\" or die'",
+    "a mode of the scratch": "chmod 755 /tmp",
+    "too many files": "seq 5000 | while read i; do : > /tmp/$i; done",
+    "a device folder": "echo > /dev/evil",
+    "a shared memory": "perl -e 'syscall(29, 77, 4096, 0666 | 01000) >= 0 or die'",
+    "a semaphore": "perl -e 'syscall(64, 77, 1, 0666 | 01000) >= 0 or die'",
+    "a queue": "perl -e '$n = \"evil\"; syscall(240, $n, 0102, 0600, 0) >= 0 or die'",
+    "the agent's limits": """perl -e 'open F, "/proc/1/status"; ($u) = map /^Uid:\\s(\\d+)/, <F>;
+        exit 99 if !$u;
+        syscall(119, $u + 0, $u + 0, $u + 0) == 0 or die;
+        syscall(117, $u + 0, $u + 0, $u + 0) == 0 or die; $l = pack "QQ", 9, 9;
+        syscall(302, 1, 7, $l, 0) == 0 or die'""",
+}
+CLEANED = {
+    "nothing": "true",
+    "files": "mkdir -p a/b; echo > a/b/c; ln -s / l; echo > /tmp/x; echo > /dev/shm/y; chmod 0 a",
+    "a daemon": """perl -e 'if (!fork) { syscall 112; $SIG{$_} = "IGNORE" for qw(HUP INT TERM);
+        exec "sleep", 1000 if !fork; sleep 1000 }'""",
+    "times": "perl -e 'utime 1, 2, $_ for qw(/tmp /task /dev/shm)'",
+    "an abstract socket": """perl -e 'socket(S, 1, 1, 0); bind(S, pack "Sa*", 1, "\\0evil") or die;
+        if (!fork) { sleep 1000 }'""",
+}
+
+
+@pytest.fixture(scope="module")
+def edge() -> Iterator[RealEdge]:
+    with real_edge() as made:
+        yield made
+
+
+@pytest.fixture
+async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
+    async with edge.client() as made:
+        yield made
+
+
+def task(code: str, **more: object) -> FncallTask:
+    given = {"environment": Environment(reference=support.BASE), "code": code, **more}
+    return FncallTask(**given)  # type: ignore[arg-type] # by name
+
+
+async def pool(client: DSecClient) -> dict[str, int]:
+    """Containers by what they do."""
+    lines = (await client.metrics()).splitlines()
+    found = [line for line in lines if line.startswith("dsec_edge_pool{")]
+    return {line.split('"')[1]: int(float(line.split()[-1])) for line in found}
+
+
+async def settled(client: DSecClient) -> None:
+    """Wait until all containers are clean or gone."""
+    busy = ("starting", "busy", "ending")
+    counts = await pool(client)
+    while any(counts[each] for each in busy):
+        await asyncio.sleep(0.01)
+        counts = await pool(client)
+
+
+def container(edge: RealEdge) -> set[str]:
+    """Those of the pool, by their folders."""
+    return {path.name for path in (edge.home / "run/sandboxes").iterdir() if path.name[:2] == "fn"}
+
+
+async def test_files_go_in_and_results_come_out(client: DSecClient) -> None:
+    result = await client.run_fncall(
+        task(
+            'cat; cat in/data; echo "$1 $X" > out; mkdir r; printf "\\0" > r/b; pwd; exit 3',
+            argv=("one",),
+            env={"X": "two"},
+            stdin=b"input\n",
+            files={"in/data": b"data\n"},
+            results=("out", "r/b", "none"),
+        )
+    )
+    assert result.stdout == b"input\ndata\n/task\n"
+    assert result.exit_code == 3
+    assert isinstance(result.error, errors.CommandFailedError)
+    assert result.files == {"out": b"one two\n", "r/b": b"\0"}
+    assert list(result.missing) == ["none"]
+
+
+async def test_long_code_and_a_bare_command(client: DSecClient) -> None:
+    long = "#" * 200_000 + '\necho "$1"'
+    assert (await client.run_fncall(task(long, argv=("x",)))).text == "x\n"
+    assert (await client.run_fncall(task("", argv=("seq", "2")))).text == "1\n2\n"
+    missing = await client.run_fncall(task("", argv=("no-such-program",)))
+    assert missing.exit_code == 127
+    assert isinstance(missing.error, errors.CommandFailedError)
+
+
+async def test_a_kind_of_the_operator(edge: RealEdge, client: DSecClient) -> None:
+    table = edge.home / "edge/kinds.toml"
+    table.write_text('[perl]\nscript = ["perl", "{file}"]\nname = "it.pl"\n')
+    assert (await client.run_fncall(task("print 6 * 7", kind="perl"))).text == "42"
+    table.unlink()
+    with pytest.raises(errors.InvalidRequestError, match="perl"):
+        await client.run_fncall(task("print 6 * 7", kind="perl"))
+
+
+async def test_what_stops_a_task_is_told_as_its_own_fault(client: DSecClient) -> None:
+    hog = "perl -e '$x = \"a\" x 300_000_000'"
+    for code, more, cause, kind in (
+        ("sleep 60", {"timeout_s": 0.2}, EndCause.TIMEOUT, errors.CommandTimeoutError),
+        ("yes", {"output_limit_bytes": 9999}, EndCause.OUTPUT_LIMIT, errors.OutputLimitError),
+        (
+            hog,
+            {"limits": Limits(memory_bytes=64 * MIB)},
+            EndCause.OUT_OF_MEMORY,
+            errors.OutOfMemoryError,
+        ),
+    ):
+        result = await client.run_fncall(task(code, **more))
+        assert result.end.cause is cause
+        assert isinstance(result.error, kind)
+        assert len(result.stdout) <= 9999
+    large = task("head -c 20000 /dev/zero > r", results=("r",), output_limit_bytes=9999)
+    assert list((await client.run_fncall(large)).missing) == ["r"]
+
+
+async def test_no_network(client: DSecClient) -> None:
+    assert (await client.run_fncall(task("ls /sys/class/net; cat /proc/net/route"))).ok
+    connect = 'socket(S, 2, 1, 0); connect(S, pack("Sna4x8", 2, 80, "\1\1\1\1")) or die $!'
+    result = await client.run_fncall(task("", argv=("perl", "-e", connect)))
+    assert "unreachable" in result.stderr.decode()
+
+
+@pytest.mark.parametrize("what", CLEANED)
+async def test_what_can_be_removed_is_not_found_by_the_next(
+    edge: RealEdge, client: DSecClient, what: str
+) -> None:
+    await settled(client)
+    before = await client.run_fncall(task(LOOK))
+    await settled(client)
+    there = container(edge)
+    assert (await client.run_fncall(task(CLEANED[what]))).stderr == b""
+    await settled(client)
+    assert container(edge) == there  # and none was given up
+    after = await client.run_fncall(task(LOOK))
+    assert after.text == before.text
+
+
+@pytest.mark.parametrize("what", DIRTY)
+async def test_what_cannot_be_removed_goes_with_its_container(
+    edge: RealEdge, client: DSecClient, what: str
+) -> None:
+    await settled(client)
+    before = await client.run_fncall(task(LOOK))
+    await settled(client)
+    there = container(edge)
+    result = await client.run_fncall(task(DIRTY[what]))
+    if result.exit_code == 99:
+        pytest.skip("the agent has no user of its own here")
+    assert result.ok, result.stderr
+    await settled(client)
+    assert len(there - container(edge)) == 1
+    after = await client.run_fncall(task(LOOK))
+    assert after.text == before.text
+
+
+async def test_out_of_memory_ends_a_container(edge: RealEdge, client: DSecClient) -> None:
+    limits = Limits(memory_bytes=48 * MIB)
+    await client.run_fncall(task("true", limits=limits))
+    await settled(client)
+    there = container(edge)
+    hidden = "perl -e '$x = \"a\" x 300_000_000'; true"
+    assert (await client.run_fncall(task(hidden, limits=limits))).ok
+    await settled(client)
+    assert len(there - container(edge)) == 1
+
+
+async def test_a_batch_gives_each_task_its_own_result(client: DSecClient) -> None:
+    codes = {0: "exit 4", 1: "sleep 60", 2: ""}
+    given = [
+        task(codes.get(number, f"echo {number}; cat f"), files={"f": b"%d" % number}, timeout_s=20)
+        if number != 1
+        else task(codes[1], timeout_s=0.2)
+        for number in range(200)
+    ]
+    results: dict[int, FncallResult] = {}
+    async for result in client.run_fncalls(iter(given)):
+        assert result.number not in results
+        results[result.number] = result
+        counts = await pool(client)
+        assert sum(counts[each] for each in ("starting", "idle", "busy", "ending")) <= MOST
+    assert sorted(results) == list(range(200))
+    assert all(results[number].text == f"{number}\n{number}" for number in range(3, 200))
+    assert isinstance(results[0].error, errors.CommandFailedError)
+    assert isinstance(results[1].error, errors.CommandTimeoutError)
+    assert isinstance(results[2].error, errors.InvalidRequestError)
+    assert not isinstance(results[2].error, errors.AgentError)
+
+
+async def test_a_batch_of_tasks_that_nobody_finishes_making(client: DSecClient) -> None:
+    async def failing() -> AsyncIterator[FncallTask]:
+        yield task("true")
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        async for _ in client.run_fncalls(failing()):
+            pass
+
+
+async def test_callers_at_once_never_meet(client: DSecClient) -> None:
+    meet = "mkdir /tmp/lock || exit 9; sleep 0.02; ls /tmp"
+    results = await asyncio.gather(*(client.run_fncall(task(meet)) for _ in range(40)))
+    assert {result.text for result in results} == {"lock\n"}
+
+
+async def test_a_client_that_leaves_ends_its_task(edge: RealEdge, client: DSecClient) -> None:
+    await settled(client)
+    asking = asyncio.create_task(client.run_fncall(task("sleep 4711")))
+    while not support_processes("sleep\0004711"):
+        await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await settled(client)
+    assert not support_processes("sleep\0004711")
+
+
+def support_processes(words: str) -> list[Path]:
+    """Processes of this machine whose command line begins so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(words.encode()):
+                found.append(path)
+        except OSError:
+            continue
+    return found
+
+
+def test_the_command_line(edge: RealEdge, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("from a file\n")
+    code = tmp_path / "code.sh"
+    code.write_text('cat d; echo "$1"; exit 5')
+    line = [*PROGRAM, "--home", str(edge.home), "fncall", "--file", f"d={tmp_path}/data"]
+    plain = subprocess.run([*line, support.BASE, "--", str(code), "word"], capture_output=True)
+    assert (plain.returncode, plain.stdout) == (5, b"from a file\nword\n")
+    told = subprocess.run(
+        [*line, "--json", "--result", "r", support.BASE, "--", "echo x > r; exit 6"],
+        capture_output=True,
+    )
+    answer = json.loads(told.stdout)
+    assert (told.returncode, answer["error"]) == (6, "command_failed")
+    assert base64.b64decode(answer["files"]["r"]) == b"x\n"
+
+
+async def test_a_batch_goes_on_at_the_next_edge(client: DSecClient, edge: RealEdge) -> None:
+    tasks = [task(f"sleep 0.05; echo {number}") for number in range(60)]
+    found: list[str] = []
+    async for result in client.run_fncalls(tasks):
+        found.append(result.text)
+        if len(found) in (10, 30):
+            (edge.kill if len(found) == 10 else edge.stop)()
+            edge.start()
+    assert sorted(found, key=int) == [f"{number}\n" for number in range(60)]
+
+
+async def test_no_killed_edge_leaves_a_pool(client: DSecClient, edge: RealEdge) -> None:
+    await client.run_fncall(task("true"))
+    asking = asyncio.create_task(client.run_fncall(task("sleep 1; echo done", timeout_s=30)))
+    while not (await pool(client))["busy"]:
+        await asyncio.sleep(0.01)
+    there = container(edge)
+    edge.kill()
+    assert there <= container(edge)
+    edge.start()
+    assert (await asking).text == "done\n"  # a task leaves nothing, so it may be run again
+    assert not there & container(edge)
+    edge.stop()
+    assert left(edge) == []
+    edge.start()
