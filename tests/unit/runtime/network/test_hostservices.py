@@ -14,11 +14,11 @@ from dsec_runtime.network.services import Service
 def host(tmp_path: Path) -> Host:
     for path, text in {
         "etc/os-release": "ID=debian\nVERSION_CODENAME=trixie\n",
-        "etc/pip.conf": "[global]\nindex-url = https://pypi.example/simple\n"
+        "etc/pip.conf": "[global]\nindex-url = https://index.example/simple\n"
         "extra-index-url = http://more.example:8080/simple file:///opt/more\n"
         "find-links = /opt/wheels\n",
         "etc/npmrc": "registry=https://npm.example/\n@own:registry=https://own.example/npm\n",
-        "etc/apt/sources.list": "deb http://debian.example/debian trixie main\n",
+        "etc/apt/sources.list": "deb http://archive.example/packages trixie main\n",
         "etc/apt/sources.list.d/v.list": "deb https://vendor.example/apt trixie stable\n",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -28,10 +28,12 @@ def host(tmp_path: Path) -> Host:
 
 def test_services_are_what_the_programs_use(host: Host) -> None:
     assert hostservices.find(host) == {
-        "pypi": Service(names=("more.example", "pypi.example"), ports=(443, 8080), protocol="tcp"),
+        "pypi": Service(names=("index.example", "more.example"), ports=(443, 8080), protocol="tcp"),
         "npm": Service(names=("npm.example", "own.example"), ports=(443,), protocol="tcp"),
-        "apt": Service(names=("debian.example", "vendor.example"), ports=(80, 443), protocol="tcp"),
-        "debian": Service(names=("debian.example",), ports=(80,), protocol="tcp"),
+        "apt": Service(
+            names=("archive.example", "vendor.example"), ports=(80, 443), protocol="tcp"
+        ),
+        "debian": Service(names=("archive.example",), ports=(80,), protocol="tcp"),
     }
 
 
