@@ -2,11 +2,11 @@
 
 An environment is a base with a Python, its bytecode and 1.4 GB of libraries, a workspace of its own
 of 8 MB and 48 MB of what that depends on, and a toolkit of 20 MB that all share: somewhat less than
-the real one of `bench lazy_start`, and of that too a start reads a small part. The store is behind a
-shaper: 5 ms a request, 100 MB/s for all together, as one node of a cluster has it. Each sandbox has
-a writable rootfs of its own, and runs in it, by chroot, Python, which imports a handful of modules,
-reads a quarter of its workspace and writes a megabyte. No container is started: it would cost the
-same in all three.
+the real one of `bench lazy_start`, and of that too a start reads a small part. The store is behind
+a shaper: 5 ms a request, 100 MB/s for all together, as one node of a cluster has it. Each sandbox
+has a writable rootfs of its own, and runs in it, by chroot, Python, which imports a handful of
+modules, reads a quarter of its workspace and writes a megabyte. No container is started: it would
+cost the same in all three.
 
 All three need much the same time of the processors, which is told: where that, and not the line, is
 what a machine has too little of, none can be much faster than another.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -63,6 +65,8 @@ class Workbench:
         self.home = Home(root)
         self.stores = tuple(stores)
         self.trust = trust
+        self._lock = threading.Lock()
+        self._fetching: WeakValueDictionary[Reference, _Turn] = WeakValueDictionary()
 
     @classmethod
     def default(cls, stores: Sequence[str] = ()) -> Workbench:
@@ -96,8 +100,8 @@ class Workbench:
         """
         try:
             return self.local.resolve(reference)
-        except NotFoundError as error:
-            return self._fetch(reference, error, trusted=False)
+        except NotFoundError:
+            return self._fetch(reference, trusted=False)
 
     def trusted(self, reference: Reference) -> Descriptor:
         """As `resolve`; raises SignatureError for what `trust` does not accept, and fetches none.
@@ -108,8 +112,8 @@ class Workbench:
             return self.resolve(reference)
         try:
             descriptor = self.local.resolve(reference)
-        except NotFoundError as error:
-            return self._fetch(reference, error, trusted=True)
+        except NotFoundError:
+            return self._fetch(reference, trusted=True)
         self.trust.check(self.reader, reference, descriptor)
         return descriptor
 
@@ -189,7 +193,22 @@ class Workbench:
                         hint="name the store that has it with --store URL, or pull it first",
                     )
 
-    def _fetch(self, reference: Reference, missing: NotFoundError, *, trusted: bool) -> Descriptor:
+    def _fetch(self, reference: Reference, *, trusted: bool) -> Descriptor:
+        """Fetch a reference once, however many threads of this process start it together."""
+        with self._lock:
+            turn = self._fetching.setdefault(reference, _Turn())
+        with turn.lock:
+            try:
+                found = self.local.resolve(reference)
+            except NotFoundError as error:
+                return self._fetch_now(reference, error, trusted=trusted)
+        if trusted and self.trust is not None:
+            self.trust.check(self.reader, reference, found)
+        return found
+
+    def _fetch_now(
+        self, reference: Reference, missing: NotFoundError, *, trusted: bool
+    ) -> Descriptor:
         from dsec_layers.registry import transfer  # not needed for what is here: a faster start
 
         for store in self.remotes:
@@ -226,6 +245,13 @@ class Workbench:
                 f"the layer that {layer} was built on is not here: {layer.config.provenance.base}",
                 hint="pull it, or compose an environment with a base of your choice",
             ) from error
+
+
+class _Turn:
+    """Whoever holds the lock fetches what the others wait for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 _MAX_DEPTH = 100

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from bench.shaper import Counters, Line, ShapedStore
 from dsec_layers.api import composing, looking, moving
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import (
@@ -17,6 +19,7 @@ from dsec_layers.errors import (
 from dsec_layers.model.manifest import PACK_TYPE, Provenance
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.runconfig import RunConfig
+from dsec_layers.registry.directory import DirectoryStore
 from tests.support.packed import pack_files
 
 BASE, WORK = Reference.parse("base/b:1"), Reference.parse("workspace/w:1")
@@ -160,3 +163,19 @@ def test_a_pull_takes_the_first_store_that_has_it(
 def test_provenance_survives(bench: Workbench) -> None:
     (config,) = looking.inspect(bench, WORK).configs
     assert config.provenance == Provenance(source="build", base=bench.resolve(BASE).digest)
+
+
+def test_threads_that_start_together_fetch_once(remote: str, tmp_path: Path) -> None:
+    counters = Counters()
+    far = Workbench(tmp_path / "far", [remote])
+    shaped = ShapedStore(remote, DirectoryStore.open(tmp_path / "remote"), Line(0, 1e12, counters))
+    vars(far)["remotes"] = (shaped,)
+    once = Workbench(tmp_path / "once", [remote])
+    vars(once)["remotes"] = (shaped,)
+    once.stack(ENV)
+    alone = counters.requests
+    with ThreadPoolExecutor(8) as pool:
+        digests = set(pool.map(lambda _: far.stack(ENV).descriptor.digest, range(8)))
+    assert digests == {once.resolve(ENV).digest}
+    assert counters.requests == 2 * alone
+    counters.close()
