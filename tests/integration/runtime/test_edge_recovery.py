@@ -126,7 +126,9 @@ async def test_killed_while_creating_makes_one_and_leaves_nothing_else(
 async def test_killed_while_stopping_and_pausing(edge: RealEdge) -> None:
     async with patient(edge) as client:
         made = await asyncio.gather(*(client.run_container(args()) for _ in range(4)))
-        work = [asyncio.create_task(sandbox.stop()) for sandbox in made[:2]]
+        work: list[asyncio.Task[object]] = [
+            asyncio.create_task(sandbox.stop()) for sandbox in made[:2]
+        ]
         work += [asyncio.create_task(_pause(sandbox)) for sandbox in made[2:]]
         await asyncio.sleep(0.01)
         await replaced(edge)

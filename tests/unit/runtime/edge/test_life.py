@@ -135,13 +135,13 @@ async def test_a_stop_that_fails_is_tried_again_by_the_sweep(
         tier.fails = {"destroy"}
         with pytest.raises(InfrastructureError):
             await edge.life.stop(entry, "asked to")
-        assert entry.state is State.STOPPING
+        assert entry.info().state is State.STOPPING
         with pytest.raises(StateConflictError):
             await edge.life.wake(entry)
         tier.fails = set()
         await edge.sweep.once()
         await edge.driving.settled()
-        assert entry.state is State.STOPPED
+        assert entry.info().state is State.STOPPED
         assert entry.info().reason == "asked to"
 
 

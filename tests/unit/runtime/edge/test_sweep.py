@@ -51,11 +51,11 @@ async def test_a_paused_sandbox_has_a_limit_of_its_own(
             await edge.life.pause(entry)
             clock.pass_(99)
             await swept(edge)
-            assert entry.state is State.PAUSED
+            assert entry.info().state is State.PAUSED
             await edge.life.resume(entry)
             clock.pass_(9)
             await swept(edge)
-            assert entry.state is State.RUNNING
+            assert entry.info().state is State.RUNNING
         await edge.life.pause(entry)
         clock.pass_(100)
         await swept(edge)
@@ -92,13 +92,13 @@ async def test_a_renewal_before_the_sweep_saves_it_and_one_after_is_refused(
         clock.pass_(11)
         edge.sandboxes.respecify(entry, lifetime=Lifetime(age_s=20))
         await swept(edge)
-        assert entry.state is State.RUNNING
+        assert entry.info().state is State.RUNNING
         clock.pass_(10)
         await edge.sweep.once()  # its end has begun
         with pytest.raises(StateConflictError):
             edge.sandboxes.respecify(entry, lifetime=Lifetime(age_s=99))
         await edge.driving.settled()
-        assert entry.state is State.STOPPED
+        assert entry.info().state is State.STOPPED
 
 
 async def test_sandboxes_end_with_the_lease_of_their_owner(
@@ -115,10 +115,10 @@ async def test_sandboxes_end_with_the_lease_of_their_owner(
         hold(LOCAL.name, "job", 30, clock())
         clock.pass_(29)
         await swept(edge)
-        assert mine.state is State.PAUSED
+        assert mine.info().state is State.PAUSED
         clock.pass_(1)
         await swept(edge)
-        assert mine.state is State.STOPPED
+        assert mine.info().state is State.STOPPED
         assert "lease of its owner job" in (mine.info().reason or "")
         assert {other.state, free.state, stranger.state} == {State.RUNNING}
 
