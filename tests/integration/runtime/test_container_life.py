@@ -152,11 +152,11 @@ def test_another_process_finds_it_again(boxes: Sandboxes) -> None:
 
 def test_several_layers(boxes: Sandboxes) -> None:
     box = boxes.create()
-    box.ok("mkdir /work; echo w > /work/file; rm /etc/group")
+    box.ok("mkdir /made; echo w > /made/file; rm /etc/group")
     boxes.tier.snapshot(box.running, "workspace/made:1")
     spec = SandboxSpec(environment=Environment(layers=(BASE, "workspace/made:1")))
     stacked = boxes.create(spec)
-    assert stacked.ok("cat /work/file; ls /etc") == "w\nhosts\npasswd\nresolv.conf\n"
+    assert stacked.ok("cat /made/file; ls /etc") == "w\nhosts\npasswd\nresolv.conf\n"
     assert len(stacked.running.digests) == 2
 
 
