@@ -57,7 +57,7 @@ class GroupsV1:
                 "this node cannot weigh I/O", hint="the kernel's bfq scheduler can; leave it out"
             )
         self._tracker.make(name)
-        for controller in _REQUIRED if limits.io_weight is None else _USED:
+        for controller in self._needed(limits):
             with contextlib.suppress(FileExistsError):
                 self._of(controller, name).mkdir()
         memory, pids = self._of("memory", name), self._of("pids", name)
@@ -66,7 +66,8 @@ class GroupsV1:
         controlfiles.write(pids / "pids.max", limits.pids)
         share = weight(limits.cpu_cores, of_one=1024, least=2, most=262144)
         controlfiles.write(self._of("cpu", name) / "cpu.shares", share)
-        _inherit_cpuset(self._of("cpuset", name), limits.cpu_list)
+        if limits.cpu_list is not None:
+            _inherit_cpuset(self._of("cpuset", name), limits.cpu_list)
         if limits.io_weight is not None and self._weight is not None:
             controlfiles.write(self._of("blkio", name) / self._weight, limits.io_weight)
 
@@ -131,7 +132,7 @@ class GroupsV1:
         return GroupUsage(
             memory_bytes=max(0, used - stat.get("inactive_file", 0)),
             swap_bytes=stat.get("swap", 0),
-            cpu_s=controlfiles.number(self._of("cpuacct", name) / "cpuacct.usage") / 1e9,
+            cpu_s=self._cpu_s(name),
             pids=controlfiles.number(self._of("pids", name) / "pids.current"),
             oom_kills=controlfiles.fields(memory / "memory.oom_control").get("oom_kill", 0),
             throttled_s=cpu.get("throttled_time", 0) / 1e9,
@@ -152,6 +153,20 @@ class GroupsV1:
                 self._parent(controller).mkdir(exist_ok=True)
         _inherit_cpuset(self._parent("cpuset"))
         controlfiles.write_if_there(self._parent("memory") / "memory.use_hierarchy", 1)
+
+    def _needed(self, limits: GroupLimits) -> list[str]:
+        """The controllers for a group with these limits: each that is not makes it sooner."""
+        wanted = {
+            "cpuacct": isinstance(self._tracker, _Freezer),
+            "cpuset": limits.cpu_list is not None,
+            "blkio": limits.io_weight is not None,
+        }
+        return [controller for controller in _USED if wanted.get(controller, True)]
+
+    def _cpu_s(self, name: str) -> float:
+        if isinstance(self._tracker, Tracker):
+            return self._tracker.cpu_s(name)
+        return controlfiles.number(self._of("cpuacct", name) / "cpuacct.usage") / 1e9
 
     def _parent(self, controller: str) -> Path:
         return self._points[controller] / PARENT

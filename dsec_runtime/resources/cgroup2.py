@@ -22,7 +22,7 @@ _MAX: Final = "max"
 
 
 class Tracker:
-    """The v2 group of each sandbox, without controllers: finds, freezes and kills."""
+    """The v2 group of each sandbox, without controllers: finds, freezes, kills, counts CPU time."""
 
     def __init__(self, point: Path) -> None:
         self.parent = point / PARENT
@@ -70,6 +70,10 @@ class Tracker:
         with contextlib.suppress(FileNotFoundError):
             controlfiles.write(self.path(name) / "cgroup.kill", 1)
             self._wait(name, "end", lambda events: events.get("populated", 0) == 0)
+
+    def cpu_s(self, name: str) -> float:
+        """The CPU time that it has used."""
+        return controlfiles.fields(self.path(name) / "cpu.stat").get("usage_usec", 0) / 1e6
 
     def remove(self, name: str) -> None:
         """Remove it."""

@@ -12,7 +12,6 @@ nowhere, so nothing is left of them when this process is killed.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -25,10 +24,10 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.linux import mount
 from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
 from dsec_runtime.linux import loop
+from dsec_runtime.linux.closer import Closer
 from dsec_runtime.resources import diskimages
 from dsec_runtime.resources.diskimages import Templates
 
@@ -55,7 +54,8 @@ class Disks:
     At most `spares` of the size that was asked for last are made ahead.
     """
 
-    def __init__(self, templates: Path, sandboxes: Path, *, spares: int) -> None:
+    def __init__(self, templates: Path, sandboxes: Path, closer: Closer, *, spares: int) -> None:
+        self._closer = closer
         self._sandboxes = sandboxes  # by one mount: else a nameless file gets no name there
         self._templates = Templates(templates)
         self._wanted = spares
@@ -97,11 +97,12 @@ class Disks:
             spare.close()
 
     def remove(self, sandbox: Path) -> None:
-        """Undo `make`, also of half of it. Raises OSError."""
+        """Undo `make`, also of half of it; the loop device goes a moment later. Raises OSError."""
+        place = sandbox / "disk"
         with contextlib.suppress(FileNotFoundError):
-            _write_no_more(sandbox / "disk")
-            _unmount(sandbox / "disk")
-            (sandbox / "disk").rmdir()
+            with contextlib.suppress(OSError):  # where it is not mounted
+                self._closer.unmount(place, lambda fd: _write_no_more(fd, place.parent))
+            place.rmdir()
         (sandbox / "disk.img").unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -144,6 +145,7 @@ class Disks:
                 return False
         with self._explained():
             spare = self._new(self._templates.open(size))
+            diskimages.warm(spare.mounted)
         with self._lock:
             if size == self._size and not self._ended:
                 self._spares.append(spare)
@@ -191,24 +193,12 @@ def _settle(spare: _Spare, sandbox: Path) -> Path:
     return place
 
 
-def _write_no_more(place: Path) -> None:
+def _write_no_more(fd: int, sandbox: Path) -> None:
     """Let nothing of it go to the node's disk any more, if it is one of our disks.
 
     A full one is gone in a tenth of the time. Nothing but a loop device of its own is touched.
     """
-    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        device = os.fstat(fd).st_dev
-        if os.major(device) == _LOOP_MAJOR and device != place.parent.stat().st_dev:
-            with contextlib.suppress(OSError):  # it is written then
-                fcntl.ioctl(fd, _EXT4_SHUTDOWN, _WITHOUT_LOG)
-    finally:
-        os.close(fd)
-
-
-def _unmount(place: Path) -> None:
-    try:
-        mount.unmount(place, lazy=True)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # it is none
-            raise
+    device = os.fstat(fd).st_dev
+    if os.major(device) == _LOOP_MAJOR and device != sandbox.parent.stat().st_dev:
+        with contextlib.suppress(OSError):  # it is written then
+            fcntl.ioctl(fd, _EXT4_SHUTDOWN, _WITHOUT_LOG)

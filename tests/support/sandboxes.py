@@ -147,6 +147,7 @@ class Sandboxes:
 
     def left(self, *names: str) -> list[str]:
         """What there is on this machine of sandboxes, or of those with these ids."""
+        self.node.closer.settle()
         groups = [name for name in self.node.groups.names() if name in names]
         mounts = mounts_below(self.node.places.sandboxes)
         wanted = [path for path in mounts if any(f"/{name}/" in path for name in names)]

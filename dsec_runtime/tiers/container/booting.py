@@ -112,7 +112,7 @@ def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
     trace("group removed")
     shutil.rmtree(node.places.runtime / sandbox.id, ignore_errors=True)
     node.launcher.wait_unstaged(sandbox.id)
-    roots.unmount_root(sandbox)
+    roots.unmount_root(sandbox, node.closer)
     trace("root unmounted")
     node.disks.remove(sandbox.folder)
     trace("disk removed")

@@ -55,11 +55,14 @@ class Node:
         self.identities = Identities(self.places.identities)
         self.processors = Processors()
         self.views = Views(self.places.views)
+        self.closer = Closer()
         self.disks = Disks(
-            self.places.disk_templates, self.places.sandboxes, spares=settings.spare_disks
+            self.places.disk_templates,
+            self.places.sandboxes,
+            self.closer,
+            spares=settings.spare_disks,
         )
         hidden = (found.v2,) if found.mixed and found.v2 else ()
-        self.closer = Closer()
         self.launcher = launcher.Launcher(
             settings.launches, self.places.home / "run", hidden=hidden
         )
@@ -71,8 +74,8 @@ class Node:
     def close(self) -> None:
         """Let go of all that is made ahead, and of layers that nobody uses."""
         self.launcher.close()
-        self.closer.close()
         self.disks.close()
+        self.closer.close()
         self.environments.close()
         os.close(self.agent)
         if not self.places.all():

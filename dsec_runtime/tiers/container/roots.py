@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from dsec_layers.linux import mount
 from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
 from dsec_runtime.linux import syscalls
@@ -75,11 +74,11 @@ def mount_root(
         layer_syscalls.move_mount(made, str(sandbox.root))
 
 
-def unmount_root(sandbox: Sandbox) -> None:
+def unmount_root(sandbox: Sandbox, closer: Closer) -> None:
     """Undo it; nothing happens when it is not mounted. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         with contextlib.suppress(OSError):
-            mount.unmount(sandbox.root, lazy=True)
+            closer.unmount(sandbox.root)
         sandbox.root.rmdir()
 
 

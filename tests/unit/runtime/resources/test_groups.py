@@ -175,3 +175,20 @@ def test_v2_weighs_io_where_it_can(v2: Path) -> None:
 def test_what_a_dead_group_uses_is_nothing(v2: Path) -> None:
     assert msgspec.structs.astuple(GroupsV2(v2).usage("gone")) == (0, 0, 0.0, 0, 0, 0.0)
     assert GroupsV2(v2).processes("gone") == []
+
+
+def test_v1_beside_v2_makes_only_the_groups_that_are_needed(
+    v1: dict[str, Path], tmp_path: Path
+) -> None:
+    unified = tmp_path / "unified"
+    fill(unified / "dsec/new", ("cpu.stat",))
+    for controller in ("memory", "pids", "cpu"):
+        fill(v1[controller] / "dsec/new", _V1[controller])
+    groups = GroupsV1(v1, unified)
+    groups.make("new", msgspec.structs.replace(LIMITS, cpus=None))
+    groups.enter("new", 42)
+    assert not (v1["cpuset"] / "dsec/new").exists()
+    assert not (v1["cpuacct"] / "dsec/new").exists()
+    assert (unified / "dsec/new/cgroup.procs").read_text() == "42"
+    (unified / "dsec/new/cpu.stat").write_text("usage_usec 1500000\n")
+    assert groups.usage("new").cpu_s == 1.5
