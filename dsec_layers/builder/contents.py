@@ -32,6 +32,8 @@ from dsec_layers.model.tree import Entry, EntryKind, Tree
 
 Progress = Callable[[int], None]
 
+# Looking a member up in its enumeration takes ten times as long, and this is done for each entry.
+_FILE: Final = EntryKind.FILE
 _PROGRESS_BYTES: Final = 4 * MIB
 # The larger a file, the coarser are the holes that EROFS can keep, and what remains is stored.
 _MAX_ZERO_BYTES: Final = 1 << 36
@@ -103,7 +105,7 @@ class ContentPacker:
     def _entries(self) -> Iterator[Entry]:
         groups: dict[int, bytes] = {}
         for entry in self._source.tree.entries:
-            if entry.kind is not EntryKind.FILE:
+            if entry.kind is not _FILE:
                 yield entry
                 continue
             digest = groups.get(entry.link_group) if entry.link_group else None

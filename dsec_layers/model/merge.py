@@ -25,6 +25,9 @@ import msgspec
 from dsec_layers.model.content import Content, Source
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 
+# Looking a member up in its enumeration takes ten times as long, and this is done for each entry.
+_DIRECTORY: Final = EntryKind.DIRECTORY
+_FILE: Final = EntryKind.FILE
 _WHITEOUT: Final = EntryKind.WHITEOUT
 
 
@@ -52,7 +55,7 @@ def _with_contents(tree: Tree, lower: Source, upper: Source) -> Source:
     uppers = {entry.path for entry in upper.tree}  # every entry of the upper is in the result
     places: dict[bytes, Content] = {}
     for entry in tree:
-        if entry.kind is EntryKind.FILE:
+        if entry.kind is _FILE:
             side = upper if entry.path in uppers else lower
             places[entry.path] = side.contents[entry.path]
     return Source(tree, places)
@@ -66,11 +69,11 @@ def _stacked(lower: Tree, upper: Tree) -> dict[bytes, Entry]:
     # Parents come before their children, so whatever is removed below a path is the lower's.
     for entry in upper:
         below = stacked.get(entry.path)
-        merges = entry.kind is EntryKind.DIRECTORY and not entry.opaque
-        if below is not None and below.kind is EntryKind.DIRECTORY and not merges:
+        merges = entry.kind is _DIRECTORY and not entry.opaque
+        if below is not None and below.kind is _DIRECTORY and not merges:
             for path in _below(entry.path, lower_paths):
                 stacked.pop(path, None)
-        if merges and below is not None and (below.opaque or below.kind is not EntryKind.DIRECTORY):
+        if merges and below is not None and (below.opaque or below.kind is not _DIRECTORY):
             entry = msgspec.structs.replace(entry, opaque=True)
         if entry.link_group:
             entry = msgspec.structs.replace(entry, link_group=entry.link_group + first_group)
