@@ -234,6 +234,9 @@ class NetworkCounts(msgspec.Struct, frozen=True, kw_only=True):
     refused_names: tuple[RefusedName, ...] = ()
 
 
+MOST_OUTPUT_BYTES = 16 * MIB
+
+
 class FncallTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stateless task: files and code put into a warm sandbox, run once, and gone.
 
@@ -250,7 +253,7 @@ class FncallTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     stdin: bytes = b""
     env: dict[str, str] = {}
     timeout_s: Seconds = 60.0
-    output_limit_bytes: Positive = 4 * MIB
+    output_limit_bytes: Annotated[int, Meta(gt=0, le=MOST_OUTPUT_BYTES)] = 4 * MIB
     limits: Limits = Limits()
 
 

@@ -8,7 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from dsec_layers.errors import DsecError
-from dsec_runtime.errors import InfrastructureError, SandboxError, UnsupportedError
+from dsec_runtime.errors import (
+    InfrastructureError,
+    InvalidRequestError,
+    SandboxError,
+    UnsupportedError,
+)
 from dsec_runtime.spec import Tier
 from dsec_runtime.tiers.tier import TierDriver
 
@@ -25,10 +30,14 @@ class Driving:
         self._tasks: set[asyncio.Task[object]] = set()
 
     def tier(self, tier: Tier) -> TierDriver:
-        """Its driver. Raises UnsupportedError."""
+        """Its driver. Raises UnsupportedError, and InvalidRequestError for that of tasks."""
         try:
             return self.tiers[tier]
         except KeyError:
+            if tier is Tier.FNCALL:
+                raise InvalidRequestError(
+                    "a task has no sandbox of its own", hint="POST /v1/fncall runs one"
+                ) from None
             raise UnsupportedError(
                 f"this edge has no {tier.value} tier", hint="`dsec doctor` tells what a node can do"
             ) from None

@@ -131,4 +131,8 @@ class Fncalls:
                 self._pinned.clear()
             asking = self._driving.spawn(self._driving.call(self._makers.pinned, environment))
             found = self._pinned[environment] = (now, asking)
-        return await asyncio.shield(found[1])
+        try:
+            return await asyncio.shield(found[1])
+        except SandboxError:
+            self._pinned.pop(environment, None)  # it may be there now
+            raise

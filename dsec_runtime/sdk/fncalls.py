@@ -14,13 +14,21 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 from dsec_runtime.errors import (
     CommandFailedError,
     EdgeUnreachableError,
+    InvalidRequestError,
     OverloadedError,
     SandboxError,
 )
 from dsec_runtime.messages import FncallAnswer, FncallReply, FncallRequest
 from dsec_runtime.sdk.results import ExecResult, finished, not_started
 from dsec_runtime.sdk.transport import Transport, problem
-from dsec_runtime.spec import EndCause, ExecEnd, ExecSpec, FncallTask, Problem
+from dsec_runtime.spec import (
+    MOST_OUTPUT_BYTES,
+    EndCause,
+    ExecEnd,
+    ExecSpec,
+    FncallTask,
+    Problem,
+)
 
 Tasks = Iterable[FncallTask] | AsyncIterable[FncallTask]
 
@@ -28,6 +36,8 @@ _LOST: Final = ExecEnd(cause=EndCause.LOST, status=125)  # as `docker run` says 
 _reply: Final = msgspec.json.Decoder(FncallReply).decode
 _problem: Final = msgspec.json.Decoder(Problem).decode
 _LONGEST_PAUSE_S: Final = 1.0
+_LONGEST_REPLY_BYTES: Final = 5 * MOST_OUTPUT_BYTES  # two streams and results, in base64
+_LONGEST_REQUEST_BYTES: Final = 16 << 20
 
 
 class FncallResult(ExecResult, frozen=True):
@@ -58,7 +68,9 @@ async def run_many(transport: Transport, tasks: Tasks) -> AsyncIterator[FncallRe
     """
     batch = _Batch(transport, tasks)
     while not batch.is_done:
-        socket = await transport.again(lambda: transport.open_socket("/v1/fncalls"))
+        socket = await transport.again(
+            lambda: transport.open_socket("/v1/fncalls", most_bytes=_LONGEST_REPLY_BYTES)
+        )
         async with contextlib.aclosing(batch.over(socket)) as results:
             async for result in results:
                 yield result
@@ -123,7 +135,13 @@ class _Batch:
 
 async def _put(socket: ClientConnection, number: int, task: FncallTask) -> None:
     request = FncallRequest(number=number, task=task)
-    await socket.send(msgspec.json.encode(request))
+    message = msgspec.json.encode(request)
+    if len(message) > _LONGEST_REQUEST_BYTES:
+        raise InvalidRequestError(
+            f"task {number} has more than {_LONGEST_REQUEST_BYTES} bytes",
+            hint="what many tasks need belongs into the environment",
+        )
+    await socket.send(message)
 
 
 async def _numbered(tasks: Tasks) -> AsyncIterator[tuple[int, FncallTask]]:

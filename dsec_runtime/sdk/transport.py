@@ -156,14 +156,20 @@ class Transport:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
 
-    async def open_socket(self, path: str, *, params: Params | None = None) -> ClientConnection:
-        """A WebSocket. Raises EdgeUnreachableError."""
+    async def open_socket(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        most_bytes: int = wire.MAX_PAYLOAD_BYTES + (1 << 20),
+    ) -> ClientConnection:
+        """A WebSocket, whose messages have at most so many bytes. Raises EdgeUnreachableError."""
         query = str(httpx.QueryParams(_given(params)))
         uri = self.address.base.replace("http", "ws", 1) + path + (f"?{query}" if query else "")
         options: dict[str, Any] = {
             "additional_headers": self._headers,
             "compression": None,
-            "max_size": wire.MAX_PAYLOAD_BYTES + (1 << 20),
+            "max_size": most_bytes,
             "max_queue": 8,
             "ping_interval": 20,
             "ping_timeout": 20,

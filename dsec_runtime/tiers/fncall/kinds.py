@@ -38,7 +38,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def is_inline(self, code: str) -> bool:
         """Whether the code needs no file."""
-        return self.inline is not None and "\0" not in code and len(code) * 4 <= _INLINE_BYTES
+        if self.inline is None or "\0" in code:
+            return False
+        return len(code.encode(errors="replace")) <= _INLINE_BYTES
 
     def argv(self, code: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
         """The command for some code, which lies in its file unless it `is_inline`."""

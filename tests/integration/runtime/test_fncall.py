@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dsec_runtime import errors
-from dsec_runtime.sdk import DSecClient, FncallResult
-from dsec_runtime.spec import MIB, EndCause, Environment, FncallTask, Limits
+from dsec_runtime.sdk import DSecClient, FncallResult, sync
+from dsec_runtime.spec import MIB, EndCause, Environment, FncallTask, Limits, SandboxSpec, Tier
 from dsec_runtime.tiers.fncall.settings import FncallSettings
 from tests.support import sandboxes as support
 from tests.support.edges import PROGRAM, RealEdge, left, real_edge
@@ -163,6 +163,23 @@ async def test_what_stops_a_task_is_told_as_its_own_fault(client: DSecClient) ->
     assert list((await client.run_fncall(large)).missing) == ["r"]
 
 
+async def test_what_is_asked_wrongly_is_refused(client: DSecClient) -> None:
+    for wrong in (
+        task("true", files={"../x": b""}),
+        task("true", kind="cobol"),
+        task("true", output_limit_bytes=1 << 30),
+        task("true", environment=Environment()),
+    ):
+        with pytest.raises(errors.InvalidRequestError):
+            await client.run_fncall(wrong)
+    with pytest.raises(errors.UnknownSandboxError):
+        await client.run_fncall(task("true", environment=Environment(reference="base/none:1")))
+    with pytest.raises(errors.InvalidRequestError, match="task"):
+        await client.create(
+            SandboxSpec(tier=Tier.FNCALL, environment=Environment(reference=support.BASE))
+        )
+
+
 async def test_no_network(client: DSecClient) -> None:
     assert (await client.run_fncall(task("ls /sys/class/net; cat /proc/net/route"))).ok
     connect = 'socket(S, 2, 1, 0); connect(S, pack("Sna4x8", 2, 80, "\1\1\1\1")) or die $!'
@@ -234,6 +251,13 @@ async def test_a_batch_gives_each_task_its_own_result(client: DSecClient) -> Non
     assert isinstance(results[1].error, errors.CommandTimeoutError)
     assert isinstance(results[2].error, errors.InvalidRequestError)
     assert not isinstance(results[2].error, errors.AgentError)
+
+
+def test_without_await(edge: RealEdge) -> None:
+    with sync.DSecClient(edge.address, lease_s=None) as client:
+        assert client.run_fncall(task("echo one")).text == "one\n"
+        results = client.run_fncalls(task(f"echo {number}") for number in range(20))
+        assert sorted(int(result.text) for result in results) == list(range(20))
 
 
 async def test_a_batch_of_tasks_that_nobody_finishes_making(client: DSecClient) -> None:

@@ -19,6 +19,7 @@ from dsec_runtime.errors import (
     UnknownSandboxError,
 )
 from dsec_runtime.spec import Environment, Limits
+from dsec_runtime.tiers.fncall import pool
 from dsec_runtime.tiers.fncall.members import Kindred, Made
 from dsec_runtime.tiers.fncall.pool import Pool
 from dsec_runtime.tiers.fncall.settings import FncallSettings
@@ -211,6 +212,20 @@ async def test_whoever_waits_is_told_that_none_can_be_made(what: str) -> None:
             await world.pool.claim(A)
     world.makers.fails.clear()
     world.pool.give_back(await world.pool.claim(A), "c")
+    await world.end()
+
+
+async def test_what_cannot_be_destroyed_counts_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE_S", 0.05)
+    world = World(FncallSettings(most=1, total=1, spare=0))
+    first = await world.pool.claim(A)
+    world.makers.dirty.add(first.id)
+    world.makers.fails.add("destroy")
+    world.pool.give_back(first, "c")
+    second = await world.pool.claim(A)
+    assert "destroy" not in world.makers.fails
+    assert world.makers.most == 1
+    world.pool.give_back(second, "c")
     await world.end()
 
 
