@@ -47,10 +47,10 @@ class Exchange:
         match frame.type:
             case Type.DATA:
                 if self._taken is None:
-                    self._taken = self._acked = frames.offset_of(frame.payload)
-                self._pieces.append(frame.payload[8:])
+                    self._taken = self._acked = frame.offset
+                self._pieces.append(frame.payload)
             case Type.ACK:
-                self._output.acknowledge(frames.offset_of(frame.payload))
+                self._output.acknowledge(frame.offset)
             case Type.REPLY:
                 self._reply = frames.fields_of(frame.payload)
                 self._accepted.set()

@@ -106,12 +106,16 @@ class Tag(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """A frame; `type` and `flags` are what was sent, whether this version knows them or not."""
+    """A frame; `type` and `flags` are what was sent, whether this version knows them or not.
+
+    Of data and acknowledgements `offset` has the first 8 bytes, `payload` those that follow.
+    """
 
     type: int
     flags: int
     channel: int
     payload: bytes
+    offset: int = 0
 
 
 class MalformedError(ValueError):
@@ -134,14 +138,6 @@ def encode_data(channel: int, offset: int, data: bytes | memoryview, *, flags: i
     length = 8 + len(data)
     head = _HEADER.pack(Type.DATA, flags, 0, channel, length) + _NUMBER.pack(offset)
     return b"".join((head, data, _TRAILER))
-
-
-def offset_of(payload: bytes) -> int:
-    """The offset at the head of a data, acknowledgement or end-of-stream frame."""
-    if len(payload) < 8:
-        raise MalformedError("an offset has 8 bytes")
-    number: int = _NUMBER.unpack_from(payload)[0]
-    return number
 
 
 def encode_offset(offset: int) -> bytes:
@@ -252,6 +248,15 @@ def _parse(view: memoryview) -> tuple[list[Frame], int]:
             break
         if view[end] != _TRAILER[0]:
             raise MalformedError("a frame does not end where its length says")
-        frames.append(Frame(kind, flags, channel, bytes(view[at + _HEADER.size : end])))
+        frames.append(_frame(kind, flags, channel, view[at + _HEADER.size : end]))
         at = end + 1
     return frames, at
+
+
+def _frame(kind: int, flags: int, channel: int, payload: memoryview) -> Frame:
+    if kind not in (Type.DATA, Type.ACK):
+        return Frame(kind, flags, channel, bytes(payload))
+    if len(payload) < _NUMBER.size:
+        raise MalformedError("an offset has 8 bytes")
+    # Cut here and not by each reader, so that data is copied once.
+    return Frame(kind, flags, channel, bytes(payload[8:]), _NUMBER.unpack_from(payload)[0])

@@ -109,7 +109,7 @@ class Process:
             case Type.DATA:
                 self._take_data(frame)
             case Type.ACK:
-                self._input.acknowledge(frames.offset_of(frame.payload))
+                self._input.acknowledge(frame.offset)
             case Type.REPLY:
                 self._take_start(frames.fields_of(frame.payload))
             case Type.END:
@@ -125,9 +125,8 @@ class Process:
         number = frame.flags - 1
         if number not in (0, 1):
             raise frames.MalformedError("data of no stream")
-        offset, data = frames.offset_of(frame.payload), frame.payload[8:]
-        self._received[number] = offset + len(data)
-        self._pieces.append(Output(_STREAMS[number], offset, data))
+        self._received[number] = frame.offset + len(frame.payload)
+        self._pieces.append(Output(_STREAMS[number], frame.offset, frame.payload))
         self._changed.set()
 
     def _take_start(self, fields: frames.Fields) -> None:

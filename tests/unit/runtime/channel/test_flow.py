@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsec_runtime.channel import frames
 from dsec_runtime.channel.flow import Outflow
 from dsec_runtime.channel.frames import Decoder, MalformedError, Type
 from dsec_runtime.channel.link import Link
@@ -35,8 +34,8 @@ class Peer:
         for frame in () if self._lost else Decoder().feed(data):
             self.ended = frame.type == Type.EOF
             if frame.type == Type.DATA:
-                assert frames.offset_of(frame.payload) == len(self.data)
-                self.data += frame.payload[8:]
+                assert frame.offset == len(self.data)
+                self.data += frame.payload
 
     async def drained(self) -> None:
         await asyncio.sleep(0)

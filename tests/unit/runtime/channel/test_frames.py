@@ -11,10 +11,11 @@ from dsec_runtime.channel.frames import Decoder, Frame, MalformedError, Tag, Typ
 
 FRAMES = st.builds(
     Frame,
-    st.integers(1, 255),
+    st.integers(1, 255).filter(lambda kind: kind not in (Type.DATA, Type.ACK)),
     st.integers(0, 255),
     st.integers(0, 2**32 - 1),
     st.binary(max_size=300),
+    st.just(0),
 )
 
 
@@ -99,6 +100,17 @@ def test_text_has_the_bytes_that_a_path_has() -> None:
     assert frames.text(fields, Tag.PATH) == path
     with pytest.raises(MalformedError):
         frames.number(fields, Tag.PATH)
+
+
+def test_data_comes_with_its_offset() -> None:
+    stream = frames.encode_data(3, 2**40, b"words", flags=1)
+    stream += frames.encode(Type.ACK, 3, frames.encode_offset(7), flags=2)
+    assert Decoder().feed(stream) == [
+        Frame(Type.DATA, 1, 3, b"words", 2**40),
+        Frame(Type.ACK, 2, 3, b"", 7),
+    ]
+    with pytest.raises(MalformedError):
+        Decoder().feed(frames.encode(Type.ACK, 3, b"short"))
 
 
 def test_the_header_has_its_documented_layout() -> None:
