@@ -43,7 +43,9 @@ class GroupsV1:
         if unified is None and "freezer" not in hierarchies:
             raise UnsupportedError("this node has neither cgroup v2 nor the freezer of v1")
         self._points = dict(hierarchies)
-        self._all = sorted({*hierarchies.values(), *others})
+        # Strings, as joining paths is a tenth of the work of making a sandbox here.
+        self._parents = {name: f"{path}/{PARENT}" for name, path in hierarchies.items()}
+        self._all = [f"{path}/{PARENT}" for path in sorted({*hierarchies.values(), *others})]
         self._tracker = Tracker(unified) if unified else _Freezer(hierarchies["freezer"])
         self._weight = next(
             (name for name in _WEIGHTS if (self._points.get("blkio", Path()) / name).exists()), None
@@ -59,33 +61,33 @@ class GroupsV1:
         self._tracker.make(name)
         for controller in self._needed(limits):
             with contextlib.suppress(FileExistsError):
-                self._of(controller, name).mkdir()
+                Path(self._of(controller, name)).mkdir()
         memory, pids = self._of("memory", name), self._of("pids", name)
-        controlfiles.write(memory / "memory.limit_in_bytes", limits.memory_bytes)
-        controlfiles.write(memory / "memory.swappiness", _CALM)
-        controlfiles.write(pids / "pids.max", limits.pids)
+        controlfiles.write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
+        controlfiles.write(f"{memory}/memory.swappiness", _CALM)
+        controlfiles.write(f"{pids}/pids.max", limits.pids)
         share = weight(limits.cpu_cores, of_one=1024, least=2, most=262144)
-        controlfiles.write(self._of("cpu", name) / "cpu.shares", share)
+        controlfiles.write(f"{self._of('cpu', name)}/cpu.shares", share)
         if limits.cpu_list is not None:
             _inherit_cpuset(self._of("cpuset", name), limits.cpu_list)
         if limits.io_weight is not None and self._weight is not None:
-            controlfiles.write(self._of("blkio", name) / self._weight, limits.io_weight)
+            controlfiles.write(f"{self._of('blkio', name)}/{self._weight}", limits.io_weight)
 
     def enter(self, name: str, pid: int) -> None:
         """See Groups."""
         self._tracker.enter(name, pid)
         for controller in _USED:
             if controller in self._points:
-                controlfiles.write_if_there(self._of(controller, name) / "cgroup.procs", pid)
+                controlfiles.write_if_there(f"{self._of(controller, name)}/cgroup.procs", pid)
 
     def limit_cpu(self, name: str, limits: GroupLimits) -> None:
         """See Groups."""
         cpu = self._of("cpu", name)
         if limits.quota_us is not None:
-            controlfiles.write(cpu / "cpu.cfs_period_us", PERIOD_US)
-            controlfiles.write(cpu / "cpu.cfs_quota_us", limits.quota_us)
+            controlfiles.write(f"{cpu}/cpu.cfs_period_us", PERIOD_US)
+            controlfiles.write(f"{cpu}/cpu.cfs_quota_us", limits.quota_us)
         if limits.cpu_class is CpuClass.BE:
-            controlfiles.write_if_there(cpu / "cpu.idle", 1)
+            controlfiles.write_if_there(f"{cpu}/cpu.idle", 1)
 
     def freeze(self, name: str) -> None:
         """See Groups."""
@@ -102,12 +104,12 @@ class GroupsV1:
     def swappable(self, name: str, *, allowed: bool) -> None:
         """See Groups."""
         swappiness = _EAGER if allowed else _CALM
-        controlfiles.write(self._of("memory", name) / "memory.swappiness", swappiness)
+        controlfiles.write(f"{self._of('memory', name)}/memory.swappiness", swappiness)
 
     def reclaim(self, name: str) -> None:
         """See Groups. The kernel tries several times and gives up by EBUSY or EINTR."""
         with contextlib.suppress(OSError):
-            controlfiles.write(self._of("memory", name) / "memory.force_empty", 0)
+            controlfiles.write(f"{self._of('memory', name)}/memory.force_empty", 0)
 
     def processes(self, name: str) -> list[int]:
         """See Groups."""
@@ -119,22 +121,22 @@ class GroupsV1:
 
     def remove(self, name: str) -> None:
         """See Groups."""
-        for point in self._all:
-            controlfiles.remove_group(point / PARENT / name)
+        for parent in self._all:
+            controlfiles.remove_group(f"{parent}/{name}")
         self._tracker.remove(name)
 
     def usage(self, name: str) -> GroupUsage:
         """See Groups."""
         memory = self._of("memory", name)
-        stat = controlfiles.fields(memory / "memory.stat")
-        used = controlfiles.number(memory / "memory.usage_in_bytes")
-        cpu = controlfiles.fields(self._of("cpu", name) / "cpu.stat")
+        stat = controlfiles.fields(f"{memory}/memory.stat")
+        used = controlfiles.number(f"{memory}/memory.usage_in_bytes")
+        cpu = controlfiles.fields(f"{self._of('cpu', name)}/cpu.stat")
         return GroupUsage(
             memory_bytes=max(0, used - stat.get("inactive_file", 0)),
             swap_bytes=stat.get("swap", 0),
             cpu_s=self._cpu_s(name),
-            pids=controlfiles.number(self._of("pids", name) / "pids.current"),
-            oom_kills=controlfiles.fields(memory / "memory.oom_control").get("oom_kill", 0),
+            pids=controlfiles.number(f"{self._of('pids', name)}/pids.current"),
+            oom_kills=controlfiles.fields(f"{memory}/memory.oom_control").get("oom_kill", 0),
             throttled_s=cpu.get("throttled_time", 0) / 1e9,
         )
 
@@ -143,16 +145,17 @@ class GroupsV1:
         found = set(self._tracker.names())
         for controller in _USED:
             if controller in self._points:
-                found.update(it.name for it in (self._parent(controller)).iterdir() if it.is_dir())
+                parent = Path(self._parents[controller])
+                found.update(it.name for it in parent.iterdir() if it.is_dir())
         return sorted(found)
 
     def _prepare(self) -> None:
         """A new group of cpuset has neither processors nor memory until it is told."""
         for controller in _USED:
             if controller in self._points:
-                self._parent(controller).mkdir(exist_ok=True)
-        _inherit_cpuset(self._parent("cpuset"))
-        controlfiles.write_if_there(self._parent("memory") / "memory.use_hierarchy", 1)
+                Path(self._parents[controller]).mkdir(exist_ok=True)
+        _inherit_cpuset(self._parents["cpuset"])
+        controlfiles.write_if_there(f"{self._parents['memory']}/memory.use_hierarchy", 1)
 
     def _needed(self, limits: GroupLimits) -> list[str]:
         """The controllers for a group with these limits: each that is not makes it sooner."""
@@ -166,20 +169,18 @@ class GroupsV1:
     def _cpu_s(self, name: str) -> float:
         if isinstance(self._tracker, Tracker):
             return self._tracker.cpu_s(name)
-        return controlfiles.number(self._of("cpuacct", name) / "cpuacct.usage") / 1e9
+        return controlfiles.number(f"{self._of('cpuacct', name)}/cpuacct.usage") / 1e9
 
-    def _parent(self, controller: str) -> Path:
-        return self._points[controller] / PARENT
-
-    def _of(self, controller: str, name: str) -> Path:
-        return self._points[controller] / PARENT / name
+    def _of(self, controller: str, name: str) -> str:
+        return f"{self._parents[controller]}/{name}"
 
 
-def _inherit_cpuset(group: Path, cpus: str | None = None) -> None:
+def _inherit_cpuset(group: str, cpus: str | None = None) -> None:
+    above = group.rpartition("/")[0]
     for file, value in (("cpuset.mems", None), ("cpuset.cpus", cpus)):
-        content = value or controlfiles.read(group.parent / file).strip()
-        if controlfiles.read(group / file).strip() != content:
-            controlfiles.write(group / file, content)
+        content = value or controlfiles.read(f"{above}/{file}").strip()
+        if controlfiles.read(f"{group}/{file}").strip() != content:
+            controlfiles.write(f"{group}/{file}", content)
 
 
 class _Freezer:

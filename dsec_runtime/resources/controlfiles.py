@@ -14,7 +14,7 @@ _POLL_S: Final = 0.002
 _MOST_BYTES: Final = 65536
 
 
-def write(path: Path, value: str | int) -> None:
+def write(path: Path | str, value: str | int) -> None:
     """Write a value in one call, as the kernel wants it. Raises OSError with the file name."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -25,7 +25,7 @@ def write(path: Path, value: str | int) -> None:
         os.close(fd)
 
 
-def write_if_there(path: Path, value: str | int) -> bool:
+def write_if_there(path: Path | str, value: str | int) -> bool:
     """The same where this kernel has the file; whether it has."""
     try:
         write(path, value)
@@ -34,7 +34,7 @@ def write_if_there(path: Path, value: str | int) -> bool:
     return True
 
 
-def read(path: Path) -> str:
+def read(path: Path | str) -> str:
     """The content; nothing when there is no such file (any more)."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -48,19 +48,19 @@ def read(path: Path) -> str:
     return ""
 
 
-def number(path: Path) -> int:
+def number(path: Path | str) -> int:
     """The number in the file; 0 without one."""
     text = read(path).strip()
     return int(text) if text.isdigit() else 0
 
 
-def fields(path: Path) -> dict[str, int]:
+def fields(path: Path | str) -> dict[str, int]:
     """The lines `name number` of the file."""
     pairs = (line.split() for line in read(path).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
-def remove_group(group: Path) -> None:
+def remove_group(group: Path | str) -> None:
     """Remove a cgroup, with those that were made in it. Raises OSError when it stays in use.
 
     The kernel lets go of one a moment after its last process has ended.
@@ -68,7 +68,7 @@ def remove_group(group: Path) -> None:
     give_up = time.monotonic() + _REMOVE_PATIENCE_S
     while True:
         try:
-            group.rmdir()
+            Path(group).rmdir()
         except FileNotFoundError:
             return
         except OSError as error:
@@ -80,7 +80,7 @@ def remove_group(group: Path) -> None:
             time.sleep(_POLL_S)
 
 
-def _removed_below(group: Path) -> bool:
+def _removed_below(group: Path | str) -> bool:
     """Remove the cgroups in `group`, the deepest first; whether there were any that went."""
     below = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)][:-1]
     for each in below:
