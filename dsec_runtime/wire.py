@@ -51,7 +51,12 @@ class MalformedError(ValueError):
 
 def frame(kind: Kind, payload: bytes | bytearray | memoryview = b"", offset: int = 0) -> bytes:
     """The bytes of one frame."""
-    return b"".join((_HEADER.pack(kind, len(payload), offset), payload))
+    return b"".join((head(kind, len(payload), offset), payload))
+
+
+def head(kind: Kind, length: int, offset: int) -> bytes:
+    """What goes before a payload of so many bytes."""
+    return _HEADER.pack(kind, length, offset)
 
 
 def parse(message: bytes | bytearray | memoryview) -> Frame:

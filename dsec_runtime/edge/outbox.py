@@ -30,7 +30,7 @@ class Outbox:
     def __init__(self, process: Process, judge: Callable[[Process], Awaitable[ExecEnd]]) -> None:
         self._process = process
         self._judge = judge
-        self._frames: list[bytes] = []
+        self._parts: list[bytes] = []  # joined once, however many there are
         self._size = 0
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
@@ -48,11 +48,11 @@ class Outbox:
             while True:
                 await self._ready.wait()
                 self._ready.clear()
-                over, frames = self._over, self._frames
-                self._frames, self._size = [], 0
+                over, parts = self._over, self._parts
+                self._parts, self._size = [], 0
                 self._room.set()
-                if frames or over:
-                    yield (frames[0] if len(frames) == 1 else b"".join(frames)), over
+                if parts or over:
+                    yield b"".join(parts), over
                 if over:
                     return
         finally:
@@ -61,20 +61,20 @@ class Outbox:
     async def _gather(self) -> None:
         try:
             async for stream, offset, data in self._process:
-                await self._put(wire.frame(_KINDS[stream], data, offset))
+                self._parts += (wire.head(_KINDS[stream], len(data), offset), data)
+                await self._grown(len(data))
             end = await self._judge(self._process)
-            self._frames.append(wire.frame(wire.Kind.END, msgspec.json.encode(end)))
+            self._parts.append(wire.frame(wire.Kind.END, msgspec.json.encode(end)))
         except SandboxError as error:
             problem = Problem(
                 code=error.code, message=error.message, hint=error.hint, detail=error.detail
             )
-            self._frames.append(wire.frame(wire.Kind.PROBLEM, msgspec.json.encode(problem)))
+            self._parts.append(wire.frame(wire.Kind.PROBLEM, msgspec.json.encode(problem)))
         self._over = True
         self._ready.set()
 
-    async def _put(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        self._size += len(frame)
+    async def _grown(self, size: int) -> None:
+        self._size += size
         if self._lingering:
             self._ready.set()
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -39,10 +40,17 @@ class _Server(uvicorn.Server):
 
 
 def run(config: EdgeConfig, build: Build) -> None:
-    """Serve until SIGTERM or SIGINT. Raises BusyError, InvalidRequestError, OSError."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. Raises BusyError, InvalidRequestError, OSError."""
     tokens = Tokens(config.tcp.tokens) if config.tcp else None  # first: without any, no start
+    _allow_many_files()
     with build(config) as edge:
         uvloop.run(_serve(config, edge, tokens))
+
+
+def _allow_many_files() -> None:
+    """Each sandbox has a pidfd and a connection, each client a connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(config: EdgeConfig, edge: Edge, tokens: Tokens | None) -> None:
@@ -74,7 +82,7 @@ def _handle_signals(edge: Edge, servers: list[_Server]) -> None:
             server.should_exit = True
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)
 
 
