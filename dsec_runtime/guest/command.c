@@ -51,15 +51,16 @@ void command_remove(struct command *command) {
     free(command);
 }
 
+/* Nothing of it is left that could write, and all that was written has been read. */
+static bool is_over(const struct command *command) { return command->finished && !command->supervisor; }
+
 static uint64_t kept_bytes(const struct command *command) {
     uint64_t kept = 0;
     for (int i = 0; i < 2; i++) kept += command->streams[i].ring.end - ring_start(&command->streams[i].ring);
     return kept;
 }
 
-static bool may_be_forgotten(const struct command *command) {
-    return command->finished && !command->supervisor && !command->channel;
-}
+static bool may_be_forgotten(const struct command *command) { return is_over(command) && !command->channel; }
 
 bool command_make_room(void) {
     uint64_t known = 0, living = 0, bytes = 0;
@@ -93,6 +94,10 @@ bool command_forget(struct conn *conn, const struct frame *frame) {
 }
 
 /* ---- the end ---- */
+
+static void close_streams(struct command *command) {
+    for (int i = 0; i < 2; i++) loop_close(&command->streams[i].watch);
+}
 
 void command_kill(struct command *command, enum cause why) {
     if (!command->supervisor) return;
@@ -161,6 +166,7 @@ bool command_reaped(pid_t pid) {
         command->supervisor = 0;
         command->kill_ms = 0;
         loop_close(&command->control);
+        if (command->finished) close_streams(command);
         if (command->started && !command->ended) {
             command->wait_status = SIGKILL;
             begin_drain(command);
@@ -232,6 +238,7 @@ static bool read_stream(struct command *command, struct stream *stream) {
 static bool passed(uint64_t moment_ms) { return moment_ms && now_ms() >= moment_ms; }
 
 static bool step_one(struct command *command) {
+    if (is_over(command)) return false;
     take_reports(command);
     if (!command->ended && passed(command->deadline_ms)) {
         command->deadline_ms = 0;
@@ -245,10 +252,8 @@ static bool step_one(struct command *command) {
         command->finished = true;
         command->in_gone = true;
         loop_close(&command->in);
-        /* Nothing can write to them any more. */
-        if (!command->supervisor)
-            for (int i = 0; i < 2; i++) loop_close(&command->streams[i].watch);
     }
+    if (is_over(command)) close_streams(command);
     return more;
 }
 
@@ -276,6 +281,7 @@ bool command_is_gone(const char *id) {
 uint64_t command_due(void) {
     uint64_t due = orphans_ms;
     for (struct command *command = commands; command; command = command->next) {
+        if (is_over(command)) continue;
         due = sooner(due, command->kill_ms);
         if (!command->ended) due = sooner(due, command->deadline_ms);
         if (command->ended && !command->finished) due = sooner(due, command->drain_until_ms);
