@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,8 @@ from dsec_layers.model.runconfig import RunConfig
 from dsec_runtime.errors import InvalidRequestError
 from dsec_runtime.spec import Environment
 from dsec_runtime.tiers.container.places import Places, Sandbox
+
+_OURS: Final = "containers-"  # of holders: others may hold layers too
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -67,7 +70,7 @@ class Environments:
         Raises InvalidRequestError and what `holding.hold` raises.
         """
         pinned = holding.pinned(self._bench, self._references(environment))
-        holder = holding.holder_of(pinned)
+        holder = f"{_OURS}{holding.holder_of(pinned)}"
         found = self._claim(sandbox, holder)
         with found.lock:
             if found.held is None or not _stand(found.held):
@@ -159,7 +162,7 @@ class Environments:
         for sandbox in places.all():
             with contextlib.suppress(FileNotFoundError):
                 self._set(str(sandbox.layers.readlink())).users.add(sandbox.id)
-        holders = holding.holders(self._bench)
+        holders = {it for it in holding.holders(self._bench) if it.startswith(_OURS)}
         for path in self._notes.iterdir():
             if path.name in holders and (held := _read(path)) is not None:
                 self._set(path.name).held = held

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dsec_layers.api import catalog
+from dsec_layers.api import catalog, holding
 from dsec_layers.api.mounting import manager
 from dsec_layers.linux import mount
 from dsec_layers.model.imagename import ImageName
@@ -226,3 +226,13 @@ def test_names_of_the_environment_are_left_alone(boxes: Sandboxes) -> None:
     boxes.tier.snapshot(box.running, "toolkit/names:1")
     spec = boxes.spec(environment=Environment(layers=(BASE, "toolkit/names:1")))
     assert boxes.create(spec).ok("cat /etc/hosts") == "127.0.0.1 localhost own\n"
+
+
+def test_layers_that_others_hold_are_left_to_them(boxes: Sandboxes) -> None:
+    bench = boxes.node.bench
+    holding.hold(bench, holding.pinned(bench, [Reference.parse(BASE)]), "somebody")
+    try:
+        open_node(boxes.home).close()
+        assert "somebody" in holding.holders(bench)
+    finally:
+        holding.release(bench, "somebody")
