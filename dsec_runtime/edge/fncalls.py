@@ -62,6 +62,7 @@ class Fncalls:
             makers,
             driving.call,
             admit=lambda: admission.check(sandboxes.live + self.pool.live, 0),
+            note_discard=metrics.pool_discards.inc,
         )
         metrics.watch_pool(self.pool.counts)
 

@@ -59,6 +59,9 @@ class Metrics:
             registry=registry,
             buckets=_FAST,
         )
+        self.pool_discards = Counter(
+            "dsec_edge_pool_discards", "Containers that a task left unclean", registry=registry
+        )
         self.recovered = Counter(
             "dsec_edge_recovered", "Sandboxes found at a start", ["outcome"], registry=registry
         )

@@ -16,6 +16,7 @@ from dsec_runtime.tiers.fncall.settings import FncallSettings
 
 K = TypeVar("K", bound=Hashable)
 _NEVER: Final = float("-inf")
+_REST_S: Final = 1.0
 
 
 class Hand(NamedTuple):
@@ -50,6 +51,7 @@ class _Shelf:
         self.starting = 0
         self.waiting: OrderedDict[int, None] = OrderedDict()
         self.used_s = _NEVER
+        self.rests_until_s = _NEVER
 
     @property
     def live(self) -> int:
@@ -94,11 +96,18 @@ class Ledger(Generic[K]):
         shelf.idle[member] = now_s
         self._keys[member] = key
 
-    def failed(self, key: K) -> int | None:
-        """None could be made; the ticket of who is to be told, who waits no more."""
+    def failed(self, key: K, now_s: float) -> int | None:
+        """None could be made; the ticket of who is to be told, who waits no more.
+
+        Where others are that may come free everybody waits on, and none is made for a moment.
+        """
         shelf = self._shelves[key]
         shelf.starting -= 1
         shelf.used_s = _NEVER  # nobody is kept ready where nothing can be made
+        if shelf.busy or shelf.idle or shelf.starting:
+            shelf.rests_until_s = now_s + _REST_S
+            return None
+        shelf.rests_until_s = _NEVER
         ticket = next(iter(shelf.waiting), None)
         if ticket is not None:
             self.cancel(ticket)
@@ -178,6 +187,8 @@ class Ledger(Generic[K]):
             del self._asked[ticket]
             shelf.busy.add(member)
             yield Hand(ticket, member)
+        if now_s < shelf.rests_until_s:
+            return
         while shelf.unserved > 0 and shelf.live < self._bounds.most and self._has_room():
             shelf.starting += 1
             yield Start(key)

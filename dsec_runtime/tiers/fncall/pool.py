@@ -69,7 +69,10 @@ class Member:
 
 
 class Pool:
-    """Belongs to one event loop. `admit` raises OverloadedError when no container may be made."""
+    """Belongs to one event loop. `admit` raises OverloadedError when no container may be made.
+
+    `note_discard` is told when one goes because it is not clean.
+    """
 
     def __init__(
         self,
@@ -78,18 +81,19 @@ class Pool:
         call: Call,
         connect: Callable[[str], Awaitable[Channel]] = Channel.connect,
         admit: Callable[[], None] = lambda: None,
+        note_discard: Callable[[], object] = lambda: None,
     ) -> None:
         self.settings = settings
         self._makers = makers
         self._call = call
         self._connect = connect
         self._admit = admit
+        self._note_discard = note_discard
         self._ledger: Ledger[Kindred] = Ledger(settings)
         self._members: dict[str, Member] = {}
         self._waiting: dict[int, asyncio.Future[Member]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
-        self.discarded = 0  # because they were not clean
 
     @property
     def live(self) -> int:
@@ -185,14 +189,14 @@ class Pool:
         try:
             self._admit()
             running = await self._call(self._makers.make, name, kindred)
-        except SandboxError as error:
-            self._fail(kindred, error)
+        except Exception as error:  # what was begun must end in the book
+            self._fail(kindred, _ours(error))
             return
         try:
             self._members[name] = await self._ready(running)
-        except SandboxError as error:
+        except Exception as error:  # as above
             await self._destroy(name)
-            self._fail(kindred, InfrastructureError(error.message))
+            self._fail(kindred, InfrastructureError(_ours(error).message))
             return
         self._ledger.started(kindred, name, _now())
         self._act()
@@ -206,7 +210,7 @@ class Pool:
             raise
 
     def _fail(self, kindred: Kindred, error: SandboxError) -> None:
-        ticket = self._ledger.failed(kindred)
+        ticket = self._ledger.failed(kindred, _now())
         future = self._waiting.pop(ticket, None) if ticket is not None else None
         if future is not None and not future.done():
             future.set_exception(error)
@@ -217,7 +221,7 @@ class Pool:
         why = await self._reset(member, command)
         member.tasks += 1
         if why is not None:
-            self.discarded += 1
+            self._note_discard()
             _log.info("%s is not used again: %s", member.id, why)
         clean = why is None and member.tasks < self.settings.tasks
         self._ledger.back(member.id, _now(), clean=clean)
@@ -232,8 +236,8 @@ class Pool:
                 await member.channel.kill(command)
                 await member.channel.forget(command)
             return await self._call(self._makers.difference, member.made)
-        except SandboxError as error:
-            return error.message
+        except Exception as error:  # any doubt is enough
+            return _ours(error).message
 
     def _discard(self, name: str) -> None:
         self._spawn(self._finish(name))
@@ -251,8 +255,8 @@ class Pool:
         while True:
             try:
                 await self._call(self._makers.destroy, name)
-            except SandboxError as error:
-                _log.error("%s cannot be destroyed: %s", name, error.message)
+            except Exception as error:  # it is there until it is not
+                _log.error("%s cannot be destroyed: %s", name, _ours(error).message)
                 if self._ticking is None or self._ticking.done():
                     return  # we end; the next start removes it
                 await asyncio.sleep(_PATIENCE_S)
@@ -275,6 +279,13 @@ class Pool:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a container of the pool is out of hand", exc_info=error)
+
+
+def _ours(error: Exception) -> SandboxError:
+    if isinstance(error, SandboxError):
+        return error
+    _log.error("a bug of the pool or below", exc_info=error)
+    return InfrastructureError(f"the edge failed at this: {error}")
 
 
 def _overloaded(message: str) -> OverloadedError:

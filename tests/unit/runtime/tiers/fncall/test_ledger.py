@@ -28,6 +28,7 @@ class Pool(RuleBasedStateMachine):
         self.ending: dict[str, str] = {}
         self.waiting: dict[int, str] = {}
         self.dirty: set[str] = set()
+        self.rests_until_s: dict[str, float] = {}
 
     def act(self) -> None:
         for step in self.ledger.plan(self.now_s):
@@ -72,7 +73,13 @@ class Pool(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         key = self.starting.pop(0)
-        told = self.ledger.failed(key)
+        told = self.ledger.failed(key, self.now_s)
+        others = [*self.ready.values(), *self.lent.values(), *self.starting]
+        if key in others:
+            assert told is None
+            self.rests_until_s[key] = self.now_s + 1
+            self.act()
+            return
         waiting = [it for it, of in self.waiting.items() if of == key]
         assert told == (min(waiting) if waiting else None)
         if told is not None:
@@ -129,11 +136,13 @@ class Pool(RuleBasedStateMachine):
         if self.waiting:
             first = self.waiting[min(self.waiting)]
             working = first in self.starting or self.lent or self.ending
-            assert working or len(self.starting) == BOUNDS.total
+            rests = self.now_s < self.rests_until_s.get(first, 0)
+            assert working or rests or len(self.starting) == BOUNDS.total
 
     def teardown(self) -> None:
         """All comes to an end that was begun, and then all can go."""
         for _ in range(200):
+            self.now_s += 1
             if self.starting:
                 self.start()
             for member in list(self.ending):
@@ -197,5 +206,5 @@ def test_where_none_can_be_made_none_is_made_again_and_again() -> None:
     ledger: Ledger[str] = Ledger(BOUNDS)
     ticket = ledger.ask("a", 0)
     assert run(ledger, 0) == [Start("a")]
-    assert ledger.failed("a") == ticket
+    assert ledger.failed("a", 0) == ticket
     assert run(ledger, 0) == []

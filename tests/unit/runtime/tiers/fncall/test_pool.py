@@ -101,7 +101,14 @@ class World:
     def __init__(self, settings: FncallSettings = SETTINGS) -> None:
         self.makers = Makers()
         self.channels: dict[str, ChannelDouble] = {}
-        self.pool = Pool(settings, self.makers, self.call, self.connect)
+        self.discards: list[None] = []
+        self.pool = Pool(
+            settings,
+            self.makers,
+            self.call,
+            self.connect,
+            note_discard=lambda: self.discards.append(None),
+        )
 
     async def call(self, function: Callable[..., T], /, *args: object) -> T:
         return await asyncio.to_thread(function, *args)
@@ -148,7 +155,7 @@ async def test_what_is_not_clean_is_replaced() -> None:
     second = await world.pool.claim(A)
     assert second.id != first.id
     await asyncio.sleep(0)
-    assert world.pool.discarded == 1
+    assert len(world.discards) == 1
     assert world.channels[first.id].killed == ["c"]
     world.pool.give_back(second, "d")
     await world.settled()
@@ -199,7 +206,34 @@ async def test_after_so_many_tasks_it_goes() -> None:
         await world.settled()
     assert len(set(names[:-1])) == 1
     assert names[-1] != names[0]
-    assert world.pool.discarded == 0
+    assert not world.discards
+    await world.end()
+
+
+async def test_what_nobody_foresaw_ends_in_the_book_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.makers, "make", lambda *_: 1 / 0)
+        with pytest.raises(InfrastructureError, match="division"):
+            await world.pool.claim(A)
+    member = await world.pool.claim(A)
+    monkeypatch.setattr(world.makers, "difference", lambda *_: 1 / 0)
+    world.pool.give_back(member, "c")
+    await world.settled()
+    assert len(world.discards) == 1
+    await world.end()
+
+
+async def test_whoever_waits_beside_a_task_waits_on_when_no_more_can_be_made() -> None:
+    world = World()
+    member = await world.pool.claim(A)
+    world.makers.fails.add("make")
+    waiting = asyncio.create_task(world.pool.claim(A))
+    while world.pool.counts()["starting"] or not world.pool.counts()["waiting"]:
+        await asyncio.sleep(0.001)
+    world.pool.give_back(member, "c")
+    assert (await waiting).id == member.id
+    world.pool.give_back(member, "c")
     await world.end()
 
 
