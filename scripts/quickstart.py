@@ -8,6 +8,7 @@ root; `make quickstart` sees to that.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import shlex
@@ -19,6 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from dsec_runtime.errors import SandboxError
+from dsec_runtime.sdk import DSecClient, DSecContainerRunArgs
 
 Result = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
@@ -179,10 +183,50 @@ def use_layers(run: Quickstart, *, keep: bool) -> None:
     started = time.monotonic()
     run.dsec("node", *store, "verify", ENVIRONMENT)
     run.row(f"verify {ENVIRONMENT}", started, "every field and byte")
+    use_sandboxes(run)
     if not keep:
         started = time.monotonic()
         run.dsec("node", "umount", str(mount_point))
         run.row("umount", started, "")
+
+
+def use_sandboxes(run: Quickstart) -> None:
+    """On the node: an edge, and sandboxes of it by the SDK, as the README shows them."""
+    home = run.state / "node"
+    program = Path(sys.executable).parent / "dsec"
+    words = [str(program), "--home", str(home), "edge", "--store", run.store]
+    print("\n[node] $ dsec edge &", flush=True)
+    with (home / "edge.log").open("ab") as log:
+        edge = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        asyncio.run(session(run, f"unix://{home}/run/edge.sock"))
+    except SandboxError as error:
+        raise StepError(f"{error.message}; {home}/edge.log tells more") from error
+    finally:
+        edge.terminate()
+        edge.wait()
+
+
+async def session(run: Quickstart, address: str) -> None:
+    """A sandbox: made, used, paused, forked, ended."""
+    async with DSecClient(address, patience_s=60.0) as client:
+        started = time.monotonic()
+        args = DSecContainerRunArgs(environment=ENVIRONMENT, memory_limit_mb=512)
+        sandbox = await client.run_container(args, timeout=120)
+        run.row("make a sandbox", started, f"id {sandbox.id}")
+        started = time.monotonic()
+        result = await sandbox.run_shell("echo hello world", check=True)
+        run.row("run_shell", started, result.text.strip())
+        started = time.monotonic()
+        freed = await sandbox.pause()
+        run.row("pause it", started, f"{megabytes(freed)} given back")
+        started = time.monotonic()
+        (fork,) = await sandbox.fork()
+        run.row("fork it", started, f"id {fork.id}")
+        started = time.monotonic()
+        for each in (fork, sandbox):
+            await each.stop()
+        run.row("stop both", started, "")
 
 
 def told(made: Result) -> str:
@@ -212,7 +256,8 @@ Both machines are folders of {state}; `make clean` removes them. To go on by han
 
   export PATH={shlex.quote(str(program))}:$PATH DSEC_HOME={shlex.quote(str(state / "build"))}
   dsec-layers ls
-  dsec-layers run -it {ENVIRONMENT} -- bash""")
+  dsec-layers run -it {ENVIRONMENT} -- bash
+  dsec edge & dsec run -it {ENVIRONMENT} -- bash""")
 
 
 if __name__ == "__main__":

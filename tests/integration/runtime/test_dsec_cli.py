@@ -154,3 +154,21 @@ def test_the_edge_tells_how_it_is_and_the_machine_is_looked_at(dsec: Dsec) -> No
     checks = {check["name"]: check for check in dsec.json("doctor")}
     assert all(check["works"] for check in checks.values() if check["needed"])
     assert {"npm", "pypi"} <= {*checks["services"]["detail"].split(", ")}
+
+
+def test_ids_are_completed(dsec: Dsec, sandbox: str) -> None:
+    words = {"COMP_WORDS": f"dsec stop {sandbox[:3]}", "COMP_CWORD": "2"}
+    ran = subprocess.run(
+        PROGRAM,
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
+        env={
+            **os.environ,
+            **words,
+            "DSEC_HOME": str(dsec.edge.home),
+            "_DSEC_COMPLETE": "bash_complete",
+        },
+    )
+    assert ran.stdout == f"plain,{sandbox}\n".encode()
