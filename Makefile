@@ -32,7 +32,7 @@ lock: ## Write requirements.lock anew from pyproject.toml
 	scripts/lock "$(PYTHON)"
 
 clean: ## Remove everything that was installed or generated here
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist
+	rm -rf dsec_runtime/guest/dsec-agent $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(SUDO) rm -rf .quickstart
 
