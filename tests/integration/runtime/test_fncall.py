@@ -57,6 +57,9 @@ DIRTY = {
         syscall(119, $u + 0, $u + 0, $u + 0) == 0 or die;
         syscall(117, $u + 0, $u + 0, $u + 0) == 0 or die; $l = pack "QQ", 9, 9;
         syscall(302, 1, 7, $l, 0) == 0 or die'""",
+    "a connection that lingers": """perl -e '$a = pack "Sna4x8", 2, 7777, "\\x7f\\0\\0\\1";
+        socket(L, 2, 1, 0); bind(L, $a) or die; listen(L, 1); socket(C, 2, 1, 0);
+        connect(C, $a) or die; accept(A, L); close C; select undef, undef, undef, 0.1; close A'""",
 }
 CLEANED = {
     "nothing": "true",
