@@ -11,6 +11,7 @@ import msgspec
 
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.life import Life
+from dsec_runtime.edge.outbox import Outbox
 from dsec_runtime.edge.sandboxes import Sandboxes
 from dsec_runtime.errors import SandboxError, StateConflictError
 from dsec_runtime.messages import ExecRequest
@@ -56,6 +57,14 @@ class Execs:
         if request.input is not None:
             self._life.driving.spawn(_feed(process, request.input))
         return process
+
+    def outbox(self, entry: Entry, process: Process) -> Outbox:
+        """What it writes, for a client."""
+        return Outbox(
+            process,
+            lambda ended: self.end(entry, ended),
+            lambda error: self._life.explain(entry, error),
+        )
 
     async def end(self, entry: Entry, process: Process) -> ExecEnd:
         """How it ended, once it has. A kill by the kernel for want of memory is told as such."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from dsec_layers.linux.procinfo import start_ticks
 from dsec_runtime.edge.driving import Driving
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.sandboxes import Sandboxes, not_possible
@@ -53,12 +54,24 @@ class Life:
         entry.begin(short=short)
         try:
             yield channel
-        except LostError:
+        except LostError as error:
             if entry.channel is channel:  # of no use any more; the next request opens another
                 entry.channel = None
-            raise
+            raise self.explain(entry, error) from error
         finally:
             entry.finish(self.sandboxes.clock(), short=short)
+
+    def explain(self, entry: Entry, error: SandboxError) -> SandboxError:
+        """What an error of the channel means: a sandbox is lost with its first process only."""
+        if not isinstance(error, LostError):
+            return error
+        running = entry.row.running
+        if running is None or start_ticks(running.pid) != running.pid_start:
+            return error
+        return InfrastructureError(
+            f"the connection to the agent of sandbox {entry.row.id} broke",
+            hint="the sandbox goes on; try again",
+        )
 
     async def wake(self, entry: Entry) -> None:
         """A step towards a sandbox that runs and answers. Raises as `using`."""

@@ -25,11 +25,17 @@ _KINDS: Final = {"stdout": wire.Kind.STDOUT, "stderr": wire.Kind.STDERR}
 
 
 class Outbox:
-    """Reads `process` to its end; `judge` has the last word on how it ended."""
+    """Reads `process` to its end; `judge` has the last word on how it ended, or `explain`."""
 
-    def __init__(self, process: Process, judge: Callable[[Process], Awaitable[ExecEnd]]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        judge: Callable[[Process], Awaitable[ExecEnd]],
+        explain: Callable[[SandboxError], SandboxError] = lambda error: error,
+    ) -> None:
         self._process = process
         self._judge = judge
+        self._explain = explain
         self._parts: list[bytes] = []  # joined once, however many there are
         self._size = 0
         self._ready = asyncio.Event()
@@ -65,7 +71,8 @@ class Outbox:
                 await self._grown(len(data))
             end = await self._judge(self._process)
             self._parts.append(wire.frame(wire.Kind.END, msgspec.json.encode(end)))
-        except SandboxError as error:
+        except SandboxError as found:
+            error = self._explain(found)
             problem = Problem(
                 code=error.code, message=error.message, hint=error.hint, detail=error.detail
             )

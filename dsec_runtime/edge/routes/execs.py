@@ -61,7 +61,7 @@ async def _stream(call: Call, process: Process) -> None:
     entry = call.seen
     assert entry is not None
     leaving: asyncio.Task[None] | None = None
-    outbox = Outbox(process, lambda ended: call.edge.execs.end(entry, ended))
+    outbox = call.edge.execs.outbox(entry, process)
     async with contextlib.aclosing(outbox.pieces()) as pieces:
         async for piece, last in pieces:
             if leaving is None:
@@ -117,7 +117,7 @@ async def stream(call: SocketCall) -> None:
     entry, edge = call.entry, call.edge
     async with edge.life.using(entry) as channel:
         process = await channel.attach(name, call.offset("stdout"), call.offset("stderr"))
-        outbox = Outbox(process, lambda ended: edge.execs.end(entry, ended))
+        outbox = edge.execs.outbox(entry, process)
         tasks = [
             asyncio.create_task(_outgoing(call, outbox)),
             asyncio.create_task(_incoming(call, process)),

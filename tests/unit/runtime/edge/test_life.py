@@ -167,3 +167,21 @@ async def test_the_channel_is_closed_with_the_sandbox(
         await edge.life.stop(entry, "over")
         assert entry.channel is None
         assert not getattr(channel, "is_open")  # noqa: B009 - of the double
+
+
+async def test_a_broken_connection_is_no_loss(
+    tier: TierDouble, clock: HandClock, tmp_path: Path
+) -> None:
+    """What the channel takes for a loss is one only when the first process has ended."""
+    async with edge_over(tier, tmp_path, clock) as edge:
+        entry = await made(edge)
+        first = entry.channel
+        with pytest.raises(InfrastructureError) as told:
+            async with edge.life.using(entry):
+                raise LostError("the channel says so")
+        assert type(told.value) is InfrastructureError
+        async with edge.life.using(entry) as channel:
+            assert channel is not first
+        tier.processes[entry.row.id].kill()
+        tier.processes[entry.row.id].wait()
+        assert isinstance(edge.life.explain(entry, LostError("again")), LostError)
