@@ -49,6 +49,9 @@ _TOKENS = "edge/tokens"
     help="A further store of layers; may be repeated.",
 )
 @click.option("--max-sandboxes", type=click.IntRange(1), help="No more than this.")
+@click.option(
+    "--pool", type=click.IntRange(1), help="The most containers for tasks (`dsec fncall`)."
+)
 @click.option("--reserve", type=SizeType(), help="Memory of the node that is not given away.")
 @click.option("--idle", type=SpanType(), help="End sandboxes that idle so long, unless they say.")
 @click.option("--age", type=SpanType(), help="End sandboxes that are so old, unless they say.")
@@ -70,6 +73,7 @@ def edge(
     tokens: Path | None,
     stores: tuple[str, ...],
     max_sandboxes: int | None,
+    pool: int | None,
     reserve: int | None,
     idle: float | None,
     age: float | None,
@@ -89,6 +93,7 @@ def edge(
     from dsec_runtime.edge.logs import configure
     from dsec_runtime.edge.serving import run
     from dsec_runtime.spec import Lifetime
+    from dsec_runtime.tiers.fncall.settings import FncallSettings
 
     require(Capability.ROOT, Capability.OVERLAY, Capability.EROFS, Capability.FUSE, Capability.OCI)
     context = click_context.find_object(EdgeContext)
@@ -99,6 +104,7 @@ def edge(
         home=home,
         stores=stores,
         tcp=_tcp(listen, certificate, key, tokens or home / _TOKENS),
+        fncall=FncallSettings(total=pool) if pool else FncallSettings(),
         lifetime=Lifetime(idle_s=idle, age_s=age, paused_s=paused),
         **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type] # by name
     )

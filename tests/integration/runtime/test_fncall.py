@@ -318,6 +318,20 @@ def test_the_command_line(edge: RealEdge, tmp_path: Path) -> None:
     assert base64.b64decode(answer["files"]["r"]) == b"x\n"
 
 
+def test_a_pool_of_one_serves_all_kinds_in_turn() -> None:
+    async def ask(edge: RealEdge) -> list[tuple[str, int]]:
+        async with edge.client() as client:
+            kinds = [Limits(memory_bytes=size * MIB) for size in (48, 64, 48, 64)]
+            asked = [client.run_fncall(task("echo $$", limits=limits)) for limits in kinds]
+            return [
+                ((await result).stderr.decode(), len(container(edge)))
+                for result in asyncio.as_completed(asked)
+            ]
+
+    with real_edge("--pool", "1") as edge:
+        assert asyncio.run(ask(edge)) == [("", 1)] * 4
+
+
 async def test_a_batch_goes_on_at_the_next_edge(client: DSecClient, edge: RealEdge) -> None:
     tasks = [task(f"sleep 0.05; echo {number}") for number in range(60)]
     found: list[str] = []
