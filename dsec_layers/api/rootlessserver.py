@@ -33,6 +33,7 @@ from dsec_layers.lazyfs.rootlessmounts import RootlessMount, RootlessMounts
 from dsec_layers.lazyfs.service import Options
 from dsec_layers.lazyfs.settings import tuned
 from dsec_layers.lazyfs.stores import StoreChain
+from dsec_layers.lazyfs.streams import Share, StreamLimits
 from dsec_layers.lazyfs.targets import check_place
 from dsec_layers.lazyfs.treefiles import TreeFiles
 from dsec_layers.lazyfs.treefs import TreeFs
@@ -102,10 +103,10 @@ def _tree(
     lanes = Lanes(open_store, options.store)
     memory = MemoryChunks(options.memory_limit_bytes)
     fetcher = Fetcher(cache, memory, lanes, options.fetch)
-    devices = []
+    devices, share = [], Share(StreamLimits())
     for layer, image in zip(stack.layers, images, strict=True):
         served = with_table(layer, StoreChain(layer.stores, lanes, Counters()))
-        devices.append(LayerDevice(served, fetcher))
+        devices.append(LayerDevice(served, fetcher, share=share))
         if devices[-1].size_bytes < image.device_blocks * BLOCK_SIZE:
             raise CorruptError(f"the chunks of {layer} are less than its metadata points into")
     composed = composition([Tree.of(image.walk()) for image in images])
