@@ -16,6 +16,7 @@ NAMES = (
     "import_image",
     "lazy_start",
     "lazyfs",
+    "node",
     "pack",
     "read",
     "trace",
