@@ -125,7 +125,7 @@ def seaweed(folder: Path) -> Iterator[S3Server]:
         *(
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
-            "-volume.max=40",
+            "-volume.max=100",
             "-master.volumeSizeLimitMB=64",
             "-master.telemetry=false",
         ),
