@@ -1,7 +1,8 @@
 """A start of a real environment from nothing local, with a trace of earlier runs against without.
 
 The environment is that of `lazy_start`; its store stands behind a shaper: 20 ms a request, 100
-MB/s. A first run records the trace. Each measured run has a fresh home, so a fresh daemon and
+MB/s. It starts for one short command, and for the first test of its workspace. A first run records
+the trace. Each measured run has a fresh home, so a fresh daemon and
 nothing cached; a third of them have been given the trace, as a pull from a store would give it, and
 a third start what `repack --by-trace` has made of the environment, with its trace.
 """
@@ -20,14 +21,18 @@ from bench.shaper import Counters
 
 LATENCY_MS, MB_S = 20, 100
 RUNS = 5
+STARTS = {
+    "first_command": COMMANDS["first_command"],
+    "first_test": (*COMMANDS["tests"], "tests/test_config.py::test_config_from_pyfile"),
+}
 SPEED_GOAL, REQUESTS_GOAL = 1.5, 1 / 3
 
 
 def main() -> Report:
-    """Measure both commands."""
+    """Measure both."""
     environment()
     metrics: dict[str, Metric] = {}
-    for name, command in COMMANDS.items():
+    for name, command in STARTS.items():
         with tempfile.TemporaryDirectory(prefix="trace-", dir=STATE) as folder:
             trace = Path(folder) / "trace"
             _start(command, prefetch="off", record=trace)
