@@ -1,4 +1,4 @@
-"""Stateless tasks at a real edge: what one leaves no other finds, and whose fault an end is."""
+"""Stateless tasks at a real edge: what goes in and comes out, whose fault an end is, batches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dsec_runtime.spec import MIB, EndCause, Environment, FncallTask, Limits, Sa
 from dsec_runtime.tiers.fncall.settings import FncallSettings
 from tests.support import sandboxes as support
 from tests.support.edges import PROGRAM, RealEdge, left, real_edge
+from tests.support.fncalls import containers, pool, settled, task
 
 pytestmark = [
     pytest.mark.root,
@@ -27,49 +28,6 @@ pytestmark = [
 ]
 
 MOST = FncallSettings().total
-
-# What a task can see of others; the time of a folder's change and the number of processes are
-# those of its container.
-LOOK = """
-find / -xdev -newermt '2000-01-01' ! -path '/proc*' -type f | sort
-find /task /tmp /dev/shm /dev/mqueue | sort
-stat -c '%n %a %u %g %Y' /task /tmp /dev/shm
-cat /proc/sysvipc/shm /proc/sysvipc/sem /proc/sysvipc/msg | wc -l
-cat /proc/net/unix /proc/net/tcp /proc/net/udp | wc -l
-cat /proc/1/limits /proc/self/limits
-cut -d' ' -f2-3 /proc/self/mounts
-set -- /proc/[0-9]*; echo $#
-stat -c '%n %F %a %u %g' /dev/* /dev/pts/*
-"""
-DIRTY = {
-    "a file in the root": "echo > /evil",
-    "a changed file": "chmod 700 /bin/sh",
-    "a removed file": "rm /bin/seq",
-    "an owner": "perl -e 'chown 7, 7, \"/etc\" or die'",
-    "a mode of the scratch": "chmod 755 /tmp",
-    "too many files": "seq 5000 | while read i; do : > /tmp/$i; done",
-    "a device folder": "echo > /dev/evil",
-    "a shared memory": "perl -e 'syscall(29, 77, 4096, 0666 | 01000) >= 0 or die'",
-    "a semaphore": "perl -e 'syscall(64, 77, 1, 0666 | 01000) >= 0 or die'",
-    "a queue": "perl -e '$n = \"evil\"; syscall(240, $n, 0102, 0600, 0) >= 0 or die'",
-    "the agent's limits": """perl -e 'open F, "/proc/1/status"; ($u) = map /^Uid:\\s(\\d+)/, <F>;
-        exit 99 if !$u;
-        syscall(119, $u + 0, $u + 0, $u + 0) == 0 or die;
-        syscall(117, $u + 0, $u + 0, $u + 0) == 0 or die; $l = pack "QQ", 9, 9;
-        syscall(302, 1, 7, $l, 0) == 0 or die'""",
-    "a connection that lingers": """perl -e '$a = pack "Sna4x8", 2, 7777, "\\x7f\\0\\0\\1";
-        socket(L, 2, 1, 0); bind(L, $a) or die; listen(L, 1); socket(C, 2, 1, 0);
-        connect(C, $a) or die; accept(A, L); close C; select undef, undef, undef, 0.1; close A'""",
-}
-CLEANED = {
-    "nothing": "true",
-    "files": "mkdir -p a/b; echo > a/b/c; ln -s / l; echo > /tmp/x; echo > /dev/shm/y; chmod 0 a",
-    "a daemon": """perl -e 'if (!fork) { syscall 112; $SIG{$_} = "IGNORE" for qw(HUP INT TERM);
-        exec "sleep", 1000 if !fork; sleep 1000 }'""",
-    "times": "perl -e 'utime 1, 2, $_ for qw(/tmp /task /dev/shm)'",
-    "an abstract socket": """perl -e 'socket(S, 1, 1, 0); bind(S, pack "Sa*", 1, "\\0evil") or die;
-        if (!fork) { sleep 1000 }'""",
-}
 
 
 @pytest.fixture(scope="module")
@@ -82,32 +40,6 @@ def edge() -> Iterator[RealEdge]:
 async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
     async with edge.client() as made:
         yield made
-
-
-def task(code: str, **more: object) -> FncallTask:
-    given = {"environment": Environment(reference=support.BASE), "code": code, **more}
-    return FncallTask(**given)  # type: ignore[arg-type] # by name
-
-
-async def pool(client: DSecClient) -> dict[str, int]:
-    """Containers by what they do."""
-    lines = (await client.metrics()).splitlines()
-    found = [line for line in lines if line.startswith("dsec_edge_pool{")]
-    return {line.split('"')[1]: int(float(line.split()[-1])) for line in found}
-
-
-async def settled(client: DSecClient) -> None:
-    """Wait until all containers are clean or gone."""
-    busy = ("starting", "busy", "ending")
-    counts = await pool(client)
-    while any(counts[each] for each in busy):
-        await asyncio.sleep(0.01)
-        counts = await pool(client)
-
-
-def container(edge: RealEdge) -> set[str]:
-    """Those of the pool, by their folders."""
-    return {path.name for path in (edge.home / "run/sandboxes").iterdir() if path.name[:2] == "fn"}
 
 
 async def test_files_go_in_and_results_come_out(client: DSecClient) -> None:
@@ -190,50 +122,6 @@ async def test_no_network(client: DSecClient) -> None:
     assert "unreachable" in result.stderr.decode()
 
 
-@pytest.mark.parametrize("what", CLEANED)
-async def test_what_can_be_removed_is_not_found_by_the_next(
-    edge: RealEdge, client: DSecClient, what: str
-) -> None:
-    await settled(client)
-    before = await client.run_fncall(task(LOOK))
-    await settled(client)
-    there = container(edge)
-    assert (await client.run_fncall(task(CLEANED[what]))).stderr == b""
-    await settled(client)
-    assert container(edge) == there  # and none was given up
-    after = await client.run_fncall(task(LOOK))
-    assert after.text == before.text
-
-
-@pytest.mark.parametrize("what", DIRTY)
-async def test_what_cannot_be_removed_goes_with_its_container(
-    edge: RealEdge, client: DSecClient, what: str
-) -> None:
-    await settled(client)
-    before = await client.run_fncall(task(LOOK))
-    await settled(client)
-    there = container(edge)
-    result = await client.run_fncall(task(DIRTY[what]))
-    if result.exit_code == 99:
-        pytest.skip("the agent has no user of its own here")
-    assert result.ok, result.stderr
-    await settled(client)
-    assert len(there - container(edge)) == 1
-    after = await client.run_fncall(task(LOOK))
-    assert after.text == before.text
-
-
-async def test_out_of_memory_ends_a_container(edge: RealEdge, client: DSecClient) -> None:
-    limits = Limits(memory_bytes=48 * MIB)
-    await client.run_fncall(task("true", limits=limits))
-    await settled(client)
-    there = container(edge)
-    hidden = "perl -e '$x = \"a\" x 300_000_000'; true"
-    assert (await client.run_fncall(task(hidden, limits=limits))).ok
-    await settled(client)
-    assert len(there - container(edge)) == 1
-
-
 async def test_a_batch_gives_each_task_its_own_result(client: DSecClient) -> None:
     codes = {0: "exit 4", 1: "sleep 60", 2: ""}
     given = [
@@ -282,15 +170,15 @@ async def test_callers_at_once_never_meet(client: DSecClient) -> None:
 async def test_a_client_that_leaves_ends_its_task(edge: RealEdge, client: DSecClient) -> None:
     await settled(client)
     asking = asyncio.create_task(client.run_fncall(task("sleep 4711")))
-    while not support_processes("sleep\0004711"):
+    while not processes("sleep\0004711"):
         await asyncio.sleep(0.01)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     await settled(client)
-    assert not support_processes("sleep\0004711")
+    assert not processes("sleep\0004711")
 
 
-def support_processes(words: str) -> list[Path]:
+def processes(words: str) -> list[Path]:
     """Processes of this machine whose command line begins so."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -324,7 +212,7 @@ def test_a_pool_of_one_serves_all_kinds_in_turn() -> None:
             kinds = [Limits(memory_bytes=size * MIB) for size in (48, 64, 48, 64)]
             asked = [client.run_fncall(task("echo $$", limits=limits)) for limits in kinds]
             return [
-                ((await result).stderr.decode(), len(container(edge)))
+                ((await result).stderr.decode(), len(containers(edge)))
                 for result in asyncio.as_completed(asked)
             ]
 
@@ -348,12 +236,12 @@ async def test_no_killed_edge_leaves_a_pool(client: DSecClient, edge: RealEdge) 
     asking = asyncio.create_task(client.run_fncall(task("sleep 1; echo done", timeout_s=30)))
     while not (await pool(client))["busy"]:
         await asyncio.sleep(0.01)
-    there = container(edge)
+    there = containers(edge)
     edge.kill()
-    assert there <= container(edge)
+    assert there <= containers(edge)
     edge.start()
     assert (await asking).text == "done\n"  # a task leaves nothing, so it may be run again
-    assert not there & container(edge)
+    assert not there & containers(edge)
     edge.stop()
     assert left(edge) == []
     edge.start()
