@@ -55,7 +55,7 @@ class Buffers:
         try:
             part = self._unused.pop()
         except IndexError:
-            part = bytearray()
+            return bytearray(size)
         part.extend(bytes(max(0, size - len(part))))
         del part[size:]
         return part
