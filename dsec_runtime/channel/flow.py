@@ -39,6 +39,11 @@ class Outflow:
         if self._closed:
             self._send_end()
 
+    @property
+    def acknowledged(self) -> int:
+        """The offset up to which the agent has it."""
+        return self._acked
+
     def suspend(self) -> None:
         """The link is gone."""
         self._link = None

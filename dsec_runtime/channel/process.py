@@ -199,6 +199,11 @@ class Process:
         """How it ended, as far as is known now."""
         return None if not self._ended.done() or self._ended.exception() else self._ended.result()
 
+    @property
+    def stdin_offset(self) -> int:
+        """How much input it has had, also from those who listened before us."""
+        return self._input.acknowledged
+
     async def write_stdin(self, data: bytes | memoryview) -> None:
         """Returns when it is on its way; waits while the command does not read.
 

@@ -49,14 +49,20 @@ class Execs:
         except StateConflictError:
             if request.id is None:
                 raise
-            return await channel.attach(name, *offsets)
+            process = await channel.attach(name, *offsets)
+            self._give(process, request.input, process.stdin_offset)
+            return process
         entry.remember(ExecInfo(id=name, argv=spec.argv, started_s=self._sandboxes.clock()))
         self._sandboxes.metrics.execs.inc()
         detail = {"exec": name, "argv": shlex.join(spec.argv), "user": spec.user}
         self._sandboxes.record(entry, "exec", None, detail)
-        if request.input is not None:
-            self._life.driving.spawn(_feed(process, request.input))
+        self._give(process, request.input)
         return process
+
+    def _give(self, process: Process, data: bytes | None, had: int = 0) -> None:
+        """Give it its input, without what it has had already."""
+        if data is not None:
+            self._life.driving.spawn(_feed(process, data[had:]))
 
     def outbox(self, entry: Entry, process: Process) -> Outbox:
         """What it writes, for a client."""

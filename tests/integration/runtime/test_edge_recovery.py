@@ -81,6 +81,22 @@ async def test_commands_go_on_and_their_output_is_resumed(edge: RealEdge) -> Non
         await sandbox.stop()
 
 
+async def test_input_that_was_half_given_is_given_to_its_end(edge: RealEdge) -> None:
+    """More than pipes and windows hold, to a command that reads when the edge has been replaced."""
+    async with patient(edge) as client:
+        sandbox = await client.run_container(args())
+        script = "until test -e /tmp/go; do sleep 0.05; done; cat > /tmp/got; echo had all"
+        data = bytes(range(256)) * 8192
+        running = asyncio.create_task(sandbox.run_shell(script, stdin=data))
+        while not await sandbox.commands():
+            await asyncio.sleep(0.05)
+        await replaced(edge)
+        await sandbox.files.write("/tmp/go", b"")
+        assert (await running).text == "had all\n"
+        assert await sandbox.files.read("/tmp/got") == data
+        await sandbox.stop()
+
+
 async def test_paused_ones_stay_paused_until_they_are_used(edge: RealEdge) -> None:
     async with patient(edge) as client:
         sandbox = await client.run_container(args())
