@@ -6,6 +6,7 @@ never in between.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Connect = Callable[[str], Awaitable["Channel"]]
 
 _log = structlog.get_logger("dsec.edge.life")
+_ENDING_POLL_S, _ENDING_POLLS = 0.02, 25
 _FIRST_PROCESS = "its first process ended"
 
 
@@ -57,17 +59,22 @@ class Life:
         except LostError as error:
             if entry.channel is channel:  # of no use any more; the next request opens another
                 entry.channel = None
-            raise self.explain(entry, error) from error
+            raise await self.explain(entry, error) from error
         finally:
             entry.finish(self.sandboxes.clock(), short=short)
 
-    def explain(self, entry: Entry, error: SandboxError) -> SandboxError:
-        """What an error of the channel means: a sandbox is lost with its first process only."""
+    async def explain(self, entry: Entry, error: SandboxError) -> SandboxError:
+        """What an error of the channel means: a sandbox is lost with its first process only.
+
+        A process that is killed closes its connections some moments before it has ended.
+        """
         if not isinstance(error, LostError):
             return error
         running = entry.row.running
-        if running is None or start_ticks(running.pid) != running.pid_start:
-            return error
+        for _ in range(_ENDING_POLLS):
+            if running is None or start_ticks(running.pid) != running.pid_start:
+                return error
+            await asyncio.sleep(_ENDING_POLL_S)
         return InfrastructureError(
             f"the connection to the agent of sandbox {entry.row.id} broke",
             hint="the sandbox goes on; try again",

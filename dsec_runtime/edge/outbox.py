@@ -31,7 +31,7 @@ class Outbox:
         self,
         process: Process,
         judge: Callable[[Process], Awaitable[ExecEnd]],
-        explain: Callable[[SandboxError], SandboxError] = lambda error: error,
+        explain: Callable[[SandboxError], Awaitable[SandboxError]],
     ) -> None:
         self._process = process
         self._judge = judge
@@ -72,7 +72,7 @@ class Outbox:
             end = await self._judge(self._process)
             self._parts.append(wire.frame(wire.Kind.END, msgspec.json.encode(end)))
         except SandboxError as found:
-            error = self._explain(found)
+            error = await self._explain(found)
             problem = Problem(
                 code=error.code, message=error.message, hint=error.hint, detail=error.detail
             )

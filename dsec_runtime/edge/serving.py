@@ -28,6 +28,7 @@ from dsec_runtime.errors import InvalidRequestError
 
 Build = Callable[[EdgeConfig], AbstractContextManager[Edge]]
 SOCKET = "edge.sock"
+_BACKLOG = 4096
 _log = structlog.get_logger("dsec.edge")
 
 
@@ -99,6 +100,7 @@ def _tcp_socket(tcp: Tcp) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((tcp.host, tcp.port))
+        listener.listen(_BACKLOG)  # before we say that we are ready
     except OSError as error:
         listener.close()
         raise InvalidRequestError(f"{tcp.host}:{tcp.port}: {error}") from error
@@ -127,7 +129,7 @@ def _config(config: EdgeConfig, app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=False,
-        backlog=4096,
+        backlog=_BACKLOG,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=int(config.drain_s),
         ws_max_size=32 << 20,

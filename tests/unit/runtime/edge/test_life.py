@@ -184,4 +184,4 @@ async def test_a_broken_connection_is_no_loss(
             assert channel is not first
         tier.processes[entry.row.id].kill()
         tier.processes[entry.row.id].wait()
-        assert isinstance(edge.life.explain(entry, LostError("again")), LostError)
+        assert isinstance(await edge.life.explain(entry, LostError("again")), LostError)

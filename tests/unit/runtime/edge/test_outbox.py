@@ -45,8 +45,12 @@ async def ended(_: object) -> ExecEnd:
     return END
 
 
+async def as_it_is(error: SandboxError) -> SandboxError:
+    return error
+
+
 def outbox(output: Output) -> Outbox:
-    return Outbox(cast("Process", output), ended)
+    return Outbox(cast("Process", output), ended, as_it_is)
 
 
 async def frames(output: Output) -> list[wire.Frame]:
