@@ -178,9 +178,10 @@ class ChunkCache:
                 self._used -= size
 
     def _keep_limit(self) -> None:
-        excess = self._used - self.limit_bytes
-        if self._scanned and excess > 0:
-            self._evict(self._used - int(self.limit_bytes * _LOW_WATER))
+        """Again after each eviction: others have stored meanwhile, and left it to this thread."""
+        while self._scanned and self._used > self.limit_bytes:
+            if not self._evict(self._used - int(self.limit_bytes * _LOW_WATER)):
+                return
 
     def _evict(self, need_bytes: int) -> bool:
         """Remove the least recently used chunks, `need_bytes` of them; whether any went.
@@ -190,9 +191,10 @@ class ChunkCache:
         if not self._evicting.acquire(blocking=False):
             return False
         try:
+            before = self._used
             total, oldest = self._oldest(need_bytes)
-            with self._lock:
-                self._used = total
+            with self._lock:  # what was stored meanwhile may count twice until the next time
+                self._used += total - before
             for _, size, path in oldest:
                 self._remove(path, size)
         finally:

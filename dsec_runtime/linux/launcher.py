@@ -42,11 +42,22 @@ class Launcher:
         self._namespace: int | None = None
         self._leaving: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(threads, "launch", initializer=self._enter)
+        self._entered = threading.local()
+        self._pool = ThreadPoolExecutor(threads, "launch")
 
     def call(self, what: Callable[[], T]) -> T:
         """Do `what` in the namespace, wait for its end and return what it returns."""
-        return self._pool.submit(what).result()
+        return self._submit(what).result()
+
+    def _submit(self, what: Callable[[], T]) -> Future[T]:
+        return self._pool.submit(self._inside, what)
+
+    def _inside(self, what: Callable[[], T]) -> T:
+        """A thread that could not enter fails this call only, and tries again at the next."""
+        if not getattr(self._entered, "yes", False):
+            self._enter()
+            self._entered.yes = True
+        return what()
 
     @contextlib.contextmanager
     def staged(self, root: Path, name: str) -> Iterator[Path]:
@@ -61,7 +72,7 @@ class Launcher:
             yield shown
         finally:
             os.close(copy)
-            self._leaving[name] = self._pool.submit(_hide, shown)
+            self._leaving[name] = self._submit(lambda: _hide(shown))
 
     def wait_unstaged(self, name: str) -> None:
         """Wait until nothing of what was staged under this name is mounted here."""
@@ -85,8 +96,11 @@ class Launcher:
             namespaces.unshare(syscalls.CLONE_NEWNS)
             layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
             left_out = [path for path in _seen_here() if self._run in path.parents]
-            for point in (*self._hidden, *reversed(left_out)):
+            for point in self._hidden:
                 mount.unmount(point, lazy=True)
+            for point in reversed(left_out):
+                with contextlib.suppress(OSError):  # unmounted on the node meanwhile
+                    mount.unmount(point, lazy=True)
             mount.mount_tmpfs(self._stage, options="mode=0711")
             thread = f"/proc/self/task/{threading.get_native_id()}/ns/mnt"
             self._namespace = os.open(thread, os.O_RDONLY | os.O_CLOEXEC)
