@@ -34,6 +34,7 @@ class Bare:
         if Path(self._runtime.program).name != "crun":
             raise RuntimeError("the goals are against crun, which does not work here")
         self._folder = Path(tempfile.mkdtemp(prefix="bench-node-", dir="/var/tmp"))
+        (self._folder / "state").mkdir()  # two that begin at once would both make it
         self._bundles = {words: self._bundle(root, words) for words in (TRUE, SLEEP)}
         self._started: list[str] = []
         self._count = 0
