@@ -27,7 +27,9 @@ from dsec_runtime.tiers.container.places import Sandbox
 from dsec_runtime.tiers.container.settings import Filled
 from dsec_runtime.tiers.tier import Running
 
-_PROTECTED: Final = -998  # oom_score_adj of the agent: it is killed after all others
+# The agent is killed after all others. The old file, unlike oom_score_adj, leaves the least that its
+# children may choose for themselves where it was (fs/proc/base.c); -16 there is -941 in the new one.
+_PROTECTED: Final = -16
 _EXPOSED: Final = 500  # of its commands, where the agent's cannot be lowered
 
 # Told each step when it is done, so that a test can stop there.
@@ -79,7 +81,7 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     if plan.spec.cpu_class is CpuClass.LS and coresched.supported():
         coresched.give_cookie(pid)
     if node.may_protect:
-        controlfiles.write(Path(f"/proc/{pid}/oom_score_adj"), _PROTECTED)
+        controlfiles.write(Path(f"/proc/{pid}/oom_adj"), _PROTECTED)
     start = procinfo.start_ticks(pid)
     if start is None:
         raise CreationFailedError(f"the agent of {sandbox.id} ended at once")
