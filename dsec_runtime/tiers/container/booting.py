@@ -27,8 +27,8 @@ from dsec_runtime.tiers.container.places import Sandbox
 from dsec_runtime.tiers.container.settings import Filled
 from dsec_runtime.tiers.tier import Running
 
-# The agent is killed after all others. The old file, unlike oom_score_adj, leaves the least that its
-# children may choose for themselves where it was (fs/proc/base.c); -16 there is -941 in the new one.
+# The agent is killed after all others. The old file, unlike oom_score_adj, leaves where it was the
+# least that its children may choose for themselves (fs/proc/base.c); -16 is -941 in the new one.
 _PROTECTED: Final = -16
 _EXPOSED: Final = 500  # of its commands, where the agent's cannot be lowered
 
