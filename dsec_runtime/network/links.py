@@ -134,6 +134,8 @@ def prepare_sandbox(slot: int, router: Path, netlink: Rtnetlink, addresses: Rang
         path = f"ipv6/conf/{name}/disable_ipv6"
         if (_SETTINGS / path).exists():
             change_setting(path, "1")
+    # Root of the sandbox has no rights over a namespace that the node made, and yet serves port 80.
+    change_setting("ipv4/ip_unprivileged_port_start", "0")
     address, gateway = addresses.address(slot), addresses.resolver
     with _opened(router) as router_fd, Rtnetlink() as own:
         inner = End(_INSIDE, SANDBOX_LINK, _mac(address))

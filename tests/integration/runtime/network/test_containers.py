@@ -87,6 +87,14 @@ def test_root_in_a_container_changes_nothing_of_its_network(
     assert box.sh("echo nameserver 192.0.2.1 > /etc/resolv.conf").status != 0
 
 
+def test_low_ports_are_free_to_serve_on(tier: NetworkedTier, boxes: Sandboxes) -> None:
+    box = create(tier, boxes, boxes.spec(network=RULES))
+    listen = (
+        "socket(S, 2, 1, 6); print bind(S, pack('S n x12', 2, 80)) && listen(S, 1) ? 'yes' : $!"
+    )
+    assert box.perl(listen).stdout == "yes"
+
+
 def test_forks_have_networks_of_their_own(
     tier: NetworkedTier, boxes: Sandboxes, node: Node
 ) -> None:
