@@ -33,6 +33,7 @@ from dsec_runtime.resources.diskimages import Templates
 
 _EXT4_SHUTDOWN: Final = 0x8004587D
 _WITHOUT_LOG: Final = (2).to_bytes(4, sys.byteorder)
+_MUCH_BYTES: Final = 32 << 20
 _LOOP_MAJOR: Final = 7
 _log = logging.getLogger(__name__)
 
@@ -196,9 +197,11 @@ def _settle(spare: _Spare, sandbox: Path) -> Path:
 def _write_no_more(fd: int, sandbox: Path) -> None:
     """Let nothing of it go to the node's disk any more, if it is one of our disks.
 
-    A full one is gone in a tenth of the time. Nothing but a loop device of its own is touched.
+    A full one is gone in a tenth of the time; as the kernel logs it, others just end. Nothing
+    but a loop device of its own is touched.
     """
-    device = os.fstat(fd).st_dev
-    if os.major(device) == _LOOP_MAJOR and device != sandbox.parent.stat().st_dev:
+    device, space = os.fstat(fd).st_dev, os.fstatvfs(fd)
+    ours = os.major(device) == _LOOP_MAJOR and device != sandbox.parent.stat().st_dev
+    if ours and (space.f_blocks - space.f_bfree) * space.f_frsize > _MUCH_BYTES:
         with contextlib.suppress(OSError):  # it is written then
             fcntl.ioctl(fd, _EXT4_SHUTDOWN, _WITHOUT_LOG)
