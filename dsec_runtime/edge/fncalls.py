@@ -66,13 +66,18 @@ class Fncalls:
         )
         metrics.watch_pool(self.pool.counts)
 
+    @property
+    def draining(self) -> bool:
+        """Whether the edge is about to end, and takes no more."""
+        return self._admission.draining
+
     async def run(self, task: FncallTask) -> FncallAnswer:
         """Run a task to its end; the answer tells how that came, also when the task is to blame.
 
         Raises CommandFailedError when there is no such program, InvalidRequestError,
         OverloadedError, InfrastructureError.
         """
-        if self._admission.draining:
+        if self.draining:
             raise OverloadedError("the edge is about to end", detail={"retry_after_s": 5.0})
         began = time.monotonic()
         kind = self._kinds.find(task.kind)

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -23,9 +24,16 @@ static _Noreturn void fail(int failures, const char *stage) {
     _exit(127);
 }
 
+/* By the system call: the C library leaves out signals that it uses itself, which may be ignored. */
 static void default_signals(void) {
-    struct sigaction action = {.sa_handler = SIG_DFL};
-    for (int number = 1; number < NSIG; number++) sigaction(number, &action, NULL);
+    struct {
+        void *handler;
+        unsigned long flags;
+        void *restorer;
+        uint64_t mask;
+    } action = {.handler = (void *)SIG_DFL};
+    for (int number = 1; number < NSIG; number++)
+        syscall(SYS_rt_sigaction, number, &action, NULL, sizeof action.mask);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -15,6 +15,7 @@ _CLONE_VM: Final = 0x100
 _CLONE_NEWUSER: Final = 0x10000000
 _WALL: Final = 0x40000000  # waits for children that end without a signal too
 _STACK_BYTES: Final = 65536
+OUTLIVES_S: Final = 2  # how long a killed process's descriptors may stay open
 _ALIGNED: Final = ~0xF
 
 
@@ -40,13 +41,13 @@ def _dweller() -> Iterator[str]:
     """/proc/PID of a process in a new user namespace.
 
     A namespace needs a process to be mapped. This one costs a fiftieth of a program's start: it
-    shares our memory, runs the C library's raise(SIGSTOP) on a stack of its own, and is killed
-    where it stopped, so that it touches nothing.
+    shares our memory, runs the C library's sleep on a stack of its own, and is killed in it, so
+    that it touches nothing. When we are killed first it holds our descriptors till it wakes.
     """
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     top = (ctypes.addressof(stack) + _STACK_BYTES) & _ALIGNED
-    stop = ctypes.cast(_libc["raise"], ctypes.c_void_p)
-    pid = _libc.clone(stop, top, _CLONE_NEWUSER | _CLONE_VM, signal.SIGSTOP)
+    sleep = ctypes.cast(_libc.sleep, ctypes.c_void_p)
+    pid = _libc.clone(sleep, top, _CLONE_NEWUSER | _CLONE_VM, OUTLIVES_S)
     if pid < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"clone: {os.strerror(number)}")

@@ -99,6 +99,8 @@ async def _answered(fncalls: Fncalls, request: FncallRequest) -> FncallReply:
     try:
         return FncallReply(number=request.number, answer=await fncalls.run(request.task))
     except SandboxError as error:
+        if fncalls.draining:  # no fault of the task: it is begun anew at the next edge
+            await asyncio.get_running_loop().create_future()
         return FncallReply(number=request.number, problem=as_problem(error))
 
 
