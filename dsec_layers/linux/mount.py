@@ -24,7 +24,7 @@ MAX_OVERLAY_LAYERS = 500
 
 
 class MountPoint(msgspec.Struct, frozen=True):
-    """One line of /proc/self/mountinfo."""
+    """One line of /proc/thread-self/mountinfo."""
 
     mount_id: int
     device: str
@@ -129,12 +129,12 @@ def unmount(target: Path, *, lazy: bool = False) -> None:
 
 
 def mount_points(mark: bytes = b"") -> Iterator[MountPoint]:
-    """The mounts of this process's namespace, in mount order.
+    """The mounts of the calling thread's namespace, in mount order.
 
     Only those whose line has `mark` in it: with a thousand mounts parsing takes much longer than
     looking for something.
     """
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+    for line in Path("/proc/thread-self/mountinfo").read_bytes().splitlines():
         if mark not in line:
             continue
         head, _, tail = line.partition(b" - ")

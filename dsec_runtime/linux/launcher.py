@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +23,6 @@ from dsec_runtime.errors import UnsupportedError
 from dsec_runtime.linux import namespaces, syscalls
 
 T = TypeVar("T")
-_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 _STAGES: Final = ("/srv", "/media", "/mnt", "/opt")
 
 
@@ -95,7 +93,8 @@ class Launcher:
                 return
             namespaces.unshare(syscalls.CLONE_NEWNS)
             layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
-            left_out = [path for path in _seen_here() if self._run in path.parents]
+            seen = [Path(point.target) for point in mount.mount_points()]
+            left_out = [path for path in seen if self._run in path.parents]
             for point in self._hidden:
                 mount.unmount(point, lazy=True)
             for point in reversed(left_out):
@@ -115,16 +114,6 @@ def keep_private(folder: Path) -> None:
     if mount.mounted_at(folder) is None:
         layer_syscalls.mount(str(folder), str(folder), None, syscalls.MS_BIND)
     layer_syscalls.mount("none", str(folder), None, syscalls.MS_PRIVATE)
-
-
-def _seen_here() -> list[Path]:
-    """The mount points of this thread's namespace, in mount order."""
-    lines = Path("/proc/thread-self/mountinfo").read_bytes().splitlines()
-    return [Path(os.fsdecode(_ESCAPED.sub(_plain, line.split(b" ")[4]))) for line in lines]
-
-
-def _plain(escaped: re.Match[bytes]) -> bytes:
-    return bytes([int(escaped[1], 8)])
 
 
 def _stage(run: Path) -> Path:

@@ -1,12 +1,14 @@
-"""One node for the tests of a file; each test's sandboxes go with it."""
+"""One node, or one edge, for the tests of a file; on a node, each test's sandboxes go with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from dsec_runtime.sdk import DSecClient
 from tests.support import sandboxes as support
+from tests.support.edges import RealEdge, real_edge
 from tests.support.sandboxes import Box, Sandboxes
 
 
@@ -30,3 +32,17 @@ def boxes(node_of_file: Sandboxes) -> Iterator[Sandboxes]:
 def box(boxes: Sandboxes) -> Box:
     """A running sandbox."""
     return boxes.create()
+
+
+@pytest.fixture(scope="module")
+def edge() -> Iterator[RealEdge]:
+    """A real edge; what a test makes there stays for the next, unless the test ends it."""
+    with real_edge() as made:
+        yield made
+
+
+@pytest.fixture
+async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
+    """A client of it."""
+    async with edge.client() as made:
+        yield made

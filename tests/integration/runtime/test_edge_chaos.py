@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from dsec_runtime.resources import layout
 from dsec_runtime.spec import State
-from tests.support.edges import RealEdge, args, left, real_edge
+from tests.support.edges import RealEdge, args, left
 from tests.support.profiles import NIGHTLY
 
 pytestmark = [
@@ -25,12 +24,6 @@ pytestmark = [
 ROUNDS = 50 if NIGHTLY else 4  # of two kills each
 LIVES = 4
 SPAN_S = 0.4  # in which the kills of a life fall
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
 
 
 async def life(edge: RealEdge, number: int) -> str:

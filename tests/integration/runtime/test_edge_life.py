@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from dsec_runtime import errors
 from dsec_runtime.sdk import DSecClient, Sandbox
 from dsec_runtime.sdk.transport import Transport
 from dsec_runtime.spec import SandboxInfo, State
-from tests.support.edges import RealEdge, args, left, real_edge
+from tests.support.edges import RealEdge, args, left
 
 pytestmark = [
     pytest.mark.root,
@@ -24,18 +24,6 @@ pytestmark = [
     pytest.mark.fuse,
     pytest.mark.oci,
 ]
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
-    async with edge.client() as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -28,18 +28,6 @@ pytestmark = [
 ]
 
 MOST = FncallSettings().total
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
-    async with edge.client() as made:
-        yield made
 
 
 async def test_files_go_in_and_results_come_out(client: DSecClient) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 
 from dsec_runtime.sdk import DSecClient
 from dsec_runtime.spec import MIB, Limits
-from tests.support.edges import RealEdge, real_edge
+from tests.support.edges import RealEdge
 from tests.support.fncalls import containers, settled, task
 
 pytestmark = [
@@ -61,18 +59,6 @@ CLEANED = {
     "an abstract socket": """perl -e 'socket(S, 1, 1, 0); bind(S, pack "Sa*", 1, "\\0evil") or die;
         if (!fork) { sleep 1000 }'""",
 }
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
-    async with edge.client() as made:
-        yield made
 
 
 @pytest.mark.parametrize("what", CLEANED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from dsec_runtime import errors
 from dsec_runtime.sdk import DSecClient, Sandbox
 from dsec_runtime.spec import MIB
-from tests.support.edges import RealEdge, args, real_edge
+from tests.support.edges import args
 
 pytestmark = [
     pytest.mark.root,
@@ -36,18 +36,6 @@ while (accept(C, S)) {
     close C;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
-    async with edge.client() as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from dsec_runtime import errors
 from dsec_runtime.sdk import DSecClient, DSecContainerRunArgs, DSecEnvironment, Sandbox, sync
 from dsec_runtime.spec import MIB, EndCause, State
-from tests.support.edges import RealEdge, args, real_edge
+from tests.support.edges import RealEdge, args
 from tests.support.sandboxes import BASE
 
 pytestmark = [
@@ -20,18 +20,6 @@ pytestmark = [
     pytest.mark.fuse,
     pytest.mark.oci,
 ]
-
-
-@pytest.fixture(scope="module")
-def edge() -> Iterator[RealEdge]:
-    with real_edge() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(edge: RealEdge) -> AsyncIterator[DSecClient]:
-    async with edge.client() as made:
-        yield made
 
 
 @pytest.fixture
