@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,9 +9,9 @@ import click
 
 from dsec_layers import __version__
 from dsec_layers.api.workbench import Workbench, default_home
+from dsec_layers.cli.beginning import SETTINGS, completion, home_option, verbose_option
 from dsec_layers.cli.context import Context, json_option, pass_context
-from dsec_layers.cli.program import LazyGroup, completion_script, run_program
-from dsec_layers.errors import InvalidInputError
+from dsec_layers.cli.program import LazyGroup, run_program
 
 _PROGRAM = "dsec-layers"
 
@@ -71,17 +69,10 @@ class _Commands(LazyGroup):
 @click.group(
     cls=_Commands,
     no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=SETTINGS,
 )
 @click.version_option(__version__, prog_name=_PROGRAM)
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="DSEC_HOME",
-    default=default_home,
-    show_default="$DSEC_HOME, /var/lib/dsec or ~/.local/share/dsec",
-    help="Where this machine keeps its store, cache and mounts.",
-)
+@home_option("store, cache and mounts")
 @click.option(
     "--store",
     "stores",
@@ -98,32 +89,20 @@ class _Commands(LazyGroup):
     envvar="DSEC_PROGRESS",
     help="How to show what goes on, on standard error.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Log every program started and mount made.")
+@verbose_option
 @pass_context
 def cli(
     context: Context,
     home: Path,
     stores: tuple[str, ...],
     progress: str,
-    verbose: bool,
 ) -> None:
     """Build, store, move and lazily mount layered environments."""
-    if verbose:
-        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
-    if home == Path():  # as an unset variable of a script gives it
-        raise InvalidInputError("the home has no name", hint="write --home DIRECTORY")
-    context.workbench = Workbench(home.absolute(), stores)
+    context.workbench = Workbench(home, stores)
     context.output.progress = progress
 
 
-@cli.command(short_help="Print the completion script of a shell.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@json_option
-@pass_context
-def completion(context: Context, shell: str) -> None:
-    """Print the completion script of a shell, to be evaluated in its start file."""
-    script = completion_script(cli, _PROGRAM, shell)
-    context.output.result({"script": script}, lambda: script)
+cli.add_command(completion)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
