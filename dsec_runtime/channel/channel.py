@@ -55,7 +55,7 @@ class Channel(FileAccess):
                 f"arguments and environment take more than {frames.MAX_PAYLOAD} bytes",
                 hint="send what is large through stdin or a file",
             )
-        return await self._begin(Process(command, (0, 0), request, self))
+        return await self._begin(Process(command, (0, 0), request, self, spec.argv[0]))
 
     async def attach(self, command: str, stdout_offset: int = 0, stderr_offset: int = 0) -> Process:
         """Listen to a command, also an ended one, from these offsets of its output.

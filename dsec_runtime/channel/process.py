@@ -53,8 +53,10 @@ class Process:
         offsets: tuple[int, int],
         request: bytes | None,
         channel: Owner,
+        program: str = "the command",
     ) -> None:
         self.id = command
+        self._program = program
         self.pid = 0
         self._request = request
         self._sent = False
@@ -137,7 +139,7 @@ class Process:
             self._started.set_result(None)
 
     def _take_error(self, fields: frames.Fields) -> None:
-        error = replies.error_of(fields, command=self.id)
+        error = replies.error_of(fields, command=self.id, program=self._program)
         was_never_started = isinstance(error, UnknownSandboxError) and not self._started.done()
         if was_never_started and self._request is not None and self._link is not None:
             self._link.forget(self._number)

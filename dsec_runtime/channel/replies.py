@@ -53,7 +53,11 @@ def end_of(fields: Fields) -> ExecEnd:
 
 
 def error_of(
-    fields: Fields, *, path: str | None = None, command: str | None = None
+    fields: Fields,
+    *,
+    path: str | None = None,
+    command: str | None = None,
+    program: str = "the command",
 ) -> SandboxError:
     """The error that an answer tells, of a file operation (`path`) or a command."""
     number = frames.number(fields, Tag.ERRNO)
@@ -67,7 +71,7 @@ def error_of(
         return FileError(f"{path}: {reason}", detail={"path": path, "errno": number})
     said = _STAGES.get(stage, stage)
     return CommandFailedError(
-        f"the command was not started: {said}: {reason}", detail={"errno": number, "stage": stage}
+        f"{program} was not started: {said}: {reason}", detail={"errno": number, "stage": stage}
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from dsec_layers.cli.context import ReferenceType, json_option
 from dsec_layers.cli.output import size
+from dsec_layers.errors import DsecError
 from dsec_layers.model.reference import Kind, Reference
 from dsec_runtime.cli.context import EdgeContext, SandboxType, pass_edge, wait_for
 from dsec_runtime.cli.rules import METAVAR, RuleType, described
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dsec_runtime.spec import NetworkCounts, NetworkRule, SandboxInfo
 
 T = TypeVar("T")
+_AT_A_TIME = 8
 
 _sandboxes = click.argument("sandboxes", nargs=-1, required=True, type=SandboxType())
 _sandbox = click.argument("sandbox", type=SandboxType())
@@ -30,13 +33,14 @@ _sandbox = click.argument("sandbox", type=SandboxType())
 @pass_edge
 def pause(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
     """Freeze sandboxes; any request to one resumes it."""
-    freed = _each(context, sandboxes, lambda sandbox: sandbox.pause())
-    context.output.result(
-        {"freed_bytes": dict(zip(sandboxes, freed, strict=True))},
-        lambda: "\n".join(
-            f"{name} gave back {size(got)}" for name, got in zip(sandboxes, freed, strict=True)
-        ),
-    )
+
+    def show(freed: Mapping[str, int]) -> None:
+        context.output.result(
+            {"freed_bytes": freed},
+            lambda: "\n".join(f"{name} gave back {size(got)}" for name, got in freed.items()),
+        )
+
+    _each(context, sandboxes, lambda sandbox: sandbox.pause(), show)
 
 
 @click.command(short_help="Let paused sandboxes go on.")
@@ -45,7 +49,11 @@ def pause(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
 @pass_edge
 def resume(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
     """Let paused sandboxes go on."""
-    context.output.result(_each(context, sandboxes, lambda sandbox: sandbox.resume()))
+
+    def show(infos: Mapping[str, SandboxInfo]) -> None:
+        context.output.result(list(infos.values()))
+
+    _each(context, sandboxes, lambda sandbox: sandbox.resume(), show)
 
 
 @click.command(short_help="End sandboxes.")
@@ -62,8 +70,10 @@ def stop(context: EdgeContext, sandboxes: tuple[str, ...], every: bool) -> None:
         async with context.client() as client:
             return tuple(info.id for info in await client.list())
 
-    ended = _each(context, wait_for(names()) if every else sandboxes, lambda each: each.stop())
-    context.output.result(ended, lambda: "\n".join(info.id for info in ended))
+    def show(ended: Mapping[str, SandboxInfo]) -> None:
+        context.output.result(list(ended.values()), lambda: "\n".join(ended))
+
+    _each(context, wait_for(names()) if every else sandboxes, lambda each: each.stop(), show)
 
 
 @click.command(short_help="Make a layer of what a sandbox wrote.")
@@ -73,7 +83,7 @@ def stop(context: EdgeContext, sandboxes: tuple[str, ...], every: bool) -> None:
 @pass_edge
 def snapshot(context: EdgeContext, sandbox: str, reference: Reference) -> None:
     """Make the layer REFERENCE of what SANDBOX wrote, while it runs."""
-    (digest,) = _each(context, (sandbox,), lambda each: each.snapshot(str(reference)))
+    digest = _one(context, sandbox, lambda each: each.snapshot(str(reference)))
     made = {"reference": str(reference), "digest": digest}
     context.output.result(made, lambda: f"{reference} {digest}")
 
@@ -85,7 +95,7 @@ def snapshot(context: EdgeContext, sandbox: str, reference: Reference) -> None:
 @pass_edge
 def fork(context: EdgeContext, sandbox: str, count: int) -> None:
     """Make sandboxes that begin with the files of SANDBOX as they are now; print their ids."""
-    (made,) = _each(context, (sandbox,), lambda each: each.fork(count))
+    made = _one(context, sandbox, lambda each: each.fork(count))
     infos = [each.info for each in made]
     context.output.result(infos, lambda: "\n".join(info.id for info in infos))
 
@@ -121,7 +131,7 @@ def net(
         info = await (each.set_network(wanted) if wanted or none else each.refresh())
         return info, None if info.state in _ENDED else await each.network_counts()
 
-    ((info, counts),) = _each(context, (sandbox,), ask)
+    info, counts = _one(context, sandbox, ask)
     rules = info.spec.network
     context.output.result({"rules": rules, "counts": counts}, lambda: described(rules, counts))
 
@@ -129,13 +139,46 @@ def net(
 _ENDED = (State.STOPPED, State.LOST)
 
 
-def _each(
-    context: EdgeContext, names: tuple[str, ...], ask: Callable[[Sandbox], Awaitable[T]]
-) -> list[T]:
-    """Ask sandboxes one after another."""
+def _one(context: EdgeContext, name: str, ask: Callable[[Sandbox], Awaitable[T]]) -> T:
+    """Ask a sandbox."""
 
-    async def work() -> list[T]:
+    async def work() -> T:
         async with context.client() as client:
-            return [await ask(await client.get(name)) for name in names]
+            return await ask(await client.get(name))
 
     return wait_for(work())
+
+
+def _each(
+    context: EdgeContext,
+    names: tuple[str, ...],
+    ask: Callable[[Sandbox], Awaitable[T]],
+    show: Callable[[Mapping[str, T]], None],
+) -> None:
+    """Ask sandboxes, some at a time, and show what came of it.
+
+    One that cannot do it keeps none of the others from it; the first such error is raised then.
+    """
+    failed: list[DsecError] = []
+
+    async def work() -> dict[str, T]:
+        turns, done = asyncio.Semaphore(_AT_A_TIME), dict[str, T]()
+
+        async def one(name: str) -> None:
+            async with turns:
+                try:
+                    done[name] = await ask(await client.get(name))
+                except DsecError as error:
+                    failed.append(error)
+
+        async with context.client() as client:
+            await asyncio.gather(*map(one, dict.fromkeys(names)))
+        return {name: done[name] for name in names if name in done}
+
+    done = wait_for(work())
+    if done or not failed:
+        show(done)
+    for error in failed[1:]:
+        context.output.error(error)
+    if failed:
+        raise failed[0]

@@ -30,6 +30,8 @@ class RuleType(click.ParamType[NetworkRule]):
         for suffix in ("tcp", "udp"):
             if text.endswith(f"/{suffix}"):
                 text, protocol = text.removesuffix(f"/{suffix}"), suffix
+        if _is_ipv6(text):
+            self.fail(f"{value}: sandboxes have no IPv6; it is closed to them", param, ctx)
         what, colon, ports = text.partition(":")
         fields = {
             "allow": self._allow,
@@ -41,6 +43,14 @@ class RuleType(click.ParamType[NetworkRule]):
             return msgspec.convert(fields, NetworkRule, strict=False)
         except msgspec.ValidationError as error:
             self.fail(f"{value}: {error}", param, ctx)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Network(text.removeprefix("[").partition("]")[0], strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _kind(what: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from dsec_runtime.spec import SandboxInfo
 
 _LEASE_S = 60.0
+_KILL_S = 5.0
 
 _interactive = click.option("--interactive", "-i", is_flag=True, help="Hand our standard input on.")
 _terminal = click.option("--tty", "-t", "terminal", is_flag=True, help="Give it a terminal.")
@@ -29,7 +32,7 @@ _create_s = click.option(
 
 @click.command(
     short_help="Make a sandbox and run a command in it.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @sandbox_options
 @_interactive
@@ -57,11 +60,13 @@ def run(
 
     dsec run env/demo:v1 -- python3 -m pytest -q
 
-    With --detach the sandbox goes on, with COMMAND if there is one.
+    With --detach the sandbox goes on, with COMMAND if there is one. With --json the result is one
+    object, with the output in it.
     """
     command = _words(command)
     if not command and not detach:
         raise click.UsageError("give a command after --, or --detach")
+    _check_manner(context, interactive, terminal, detach)
     args = run_args(environment, given)
 
     async def work() -> int:
@@ -71,7 +76,7 @@ def run(
             if detach:
                 return await _left_running(context, sandbox, command)
             async with sandbox:
-                return await _on_our_terminal(sandbox, command, interactive, terminal)
+                return await _to_its_end(context, sandbox, command, interactive, terminal)
 
     click_context.exit(wait_for(work()))
 
@@ -79,7 +84,7 @@ def run(
 @click.command(
     "exec",
     short_help="Run a command in a sandbox.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option("--env", "-e", multiple=True, metavar="NAME[=VALUE]", help="A variable.")
 @click.option("--workdir", "-w", help="The working directory.")
@@ -115,6 +120,7 @@ def exec_(
     command = _words(command)
     if not command:
         raise click.UsageError("give a command after --")
+    _check_manner(context, interactive, terminal, detach)
     options = {"env": assignments(env, "--env"), "cwd": workdir, "user": user, "timeout": timeout}
 
     async def work() -> int:
@@ -124,9 +130,7 @@ def exec_(
                 process = await found.start(command, stdin=False, **options)  # type: ignore[arg-type]
                 context.output.result({"sandbox": sandbox, "exec": process.id}, lambda: process.id)
                 return 0
-            if context.output.as_json:
-                return _told(context, await found.exec(command, **options))  # type: ignore[arg-type]
-            return await _on_our_terminal(found, command, interactive, terminal, **options)
+            return await _to_its_end(context, found, command, interactive, terminal, **options)
 
     click_context.exit(wait_for(work()))
 
@@ -134,6 +138,28 @@ def exec_(
 def _words(given: tuple[str, ...]) -> tuple[str, ...]:
     """The command without the dashes before it, which click leaves to us behind a first word."""
     return given[1:] if given[:1] == ("--",) else given
+
+
+def _check_manner(context: EdgeContext, interactive: bool, terminal: bool, detach: bool) -> None:
+    """Raises click.UsageError where one of two options would mean nothing."""
+    if detach and (interactive or terminal):
+        raise click.UsageError("--detach excludes --interactive and --tty")
+    if terminal and context.output.as_json:
+        raise click.UsageError("--json excludes --tty")
+
+
+async def _to_its_end(
+    context: EdgeContext,
+    sandbox: Sandbox,
+    command: tuple[str, ...],
+    interactive: bool,
+    terminal: bool,
+    **options: object,
+) -> int:
+    if not context.output.as_json:
+        return await _on_our_terminal(sandbox, command, interactive, terminal, **options)
+    data = sys.stdin.buffer.read() if interactive else None
+    return _told(context, await sandbox.exec(command, stdin=data, **options))  # type: ignore[arg-type]
 
 
 async def _left_running(context: EdgeContext, sandbox: Sandbox, command: tuple[str, ...]) -> int:
@@ -152,8 +178,9 @@ async def _on_our_terminal(
     **options: object,
 ) -> int:
     from dsec_runtime.cli.terminal import attach, size
-    from dsec_runtime.errors import CommandFailedError
-    from dsec_runtime.sdk.results import not_started
+    from dsec_runtime.errors import CommandFailedError, SandboxError
+    from dsec_runtime.sdk.results import finished, not_started
+    from dsec_runtime.spec import EndCause
 
     try:
         process = await sandbox.start(
@@ -168,7 +195,17 @@ async def _on_our_terminal(
         sys.stderr.write(result.stderr.decode())
         return result.exit_code
     async with process:
-        end = await attach(process, interactive=interactive, terminal=terminal)
+        try:
+            end = await attach(process, interactive=interactive, terminal=terminal)
+        except BaseException:
+            # We are ended, by Ctrl-C or otherwise: what runs in our place must not go on unseen.
+            with contextlib.suppress(SandboxError, TimeoutError):
+                async with asyncio.timeout(_KILL_S):
+                    await process.kill()
+            raise
+    blame = finished(process.id, process.spec, end, b"", b"").error
+    if blame is not None and end.cause not in (EndCause.EXITED, EndCause.SIGNALLED):
+        click.echo(blame.message, err=True)
     return end.status
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,9 @@ def test_run_is_the_command_and_leaves_nothing(dsec: Dsec) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, b"x", b"e\n")
     missing = dsec.run("run", *SMALL, BASE, "--", "nosuch")
     assert missing.returncode == 127
-    assert b"nosuch" in missing.stderr or b"not started" in missing.stderr
+    assert b"nosuch was not started" in missing.stderr
+    told = dsec.run("--json", "run", *SMALL, "-i", BASE, "--", "cat", stdin=b"given")
+    assert (told.returncode, json.loads(told.stdout)["stdout"]) == (0, "given")
     assert dsec.json("ps") == []
     assert left(dsec.edge) == []
 
@@ -107,6 +110,41 @@ def test_the_life_of_one(dsec: Dsec, sandbox: str, tmp_path: Path) -> None:
 def test_a_command_that_is_left_and_read_later(dsec: Dsec, sandbox: str) -> None:
     name = dsec("exec", "-d", sandbox, "--", "sh", "-c", "echo one; sleep 0.2; echo two").strip()
     assert dsec("logs", sandbox, name) == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("dashes", [("--",), ()])
+def test_dashes_before_a_command_are_not_of_it(
+    dsec: Dsec, sandbox: str, dashes: tuple[str, ...]
+) -> None:
+    """And what stands behind its first word is all its own."""
+    assert dsec("exec", sandbox, *dashes, "ls", "-d", "/etc", "--", "/tmp") == "/etc\n/tmp\n"
+
+
+def test_a_command_ends_with_who_waits_for_it(dsec: Dsec, sandbox: str) -> None:
+    words = [*PROGRAM, "--home", str(dsec.edge.home), "exec", sandbox, "--", "sh", "-c"]
+    with subprocess.Popen(
+        [*words, "echo up; sleep 6789"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"up\n"
+        client.send_signal(signal.SIGINT)
+        assert client.wait(30) == 130
+    seen = dsec("exec", sandbox, "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert "sleep 6789" not in seen
+
+
+def test_why_a_command_was_ended_is_told(dsec: Dsec, sandbox: str) -> None:
+    ran = dsec.run("exec", "--timeout", "1s", sandbox, "--", "sleep", "60")
+    assert (ran.returncode, ran.stderr) == (137, b"sleep ran longer than it may and was killed\n")
+
+
+def test_one_that_cannot_keeps_the_others_from_nothing(dsec: Dsec, sandbox: str) -> None:
+    ran = dsec.run("pause", "nosuch", sandbox, "neither")
+    assert ran.returncode == 4
+    assert ran.stdout.startswith(f"{sandbox} gave back".encode())
+    assert b"nosuch" in ran.stderr
+    assert b"neither" in ran.stderr
+    assert dsec.json("ps")[0]["state"] == "paused"
 
 
 def test_a_terminal_is_passed_through(dsec: Dsec, sandbox: str) -> None:

@@ -91,6 +91,9 @@ def test_without_an_edge_they_say_where_none_answers(
     ("words", "message"),
     [
         (("run", "env/demo:v1"), "give a command after --, or --detach"),
+        (("run", "-d", "-t", "env/demo:v1"), "--detach excludes --interactive and --tty"),
+        (("exec", "-d", "-i", "abc", "true"), "--detach excludes --interactive and --tty"),
+        (("run", "--memroy", "1G", "a/b:1"), "No such option '--memroy'. Did you mean '--memory'?"),
         (("stop",), "name sandboxes, or give --all"),
         (("stop", "--all", "abc"), "name sandboxes, or give --all"),
         (("cp", "a", "b"), "one of the two is SANDBOX:PATH, the other a path here"),
@@ -102,6 +105,11 @@ def test_without_an_edge_they_say_where_none_answers(
 def test_unfinished_lines(run: Run, words: tuple[str, ...], message: str) -> None:
     status, _, err = run(*words)
     assert (status, err.splitlines()[0]) == (2, f"error: {message}")
+
+
+def test_a_terminal_and_an_object_exclude_each_other(run: Run) -> None:
+    status, _, err = run("exec", "--json", "-t", "abc", "true")
+    assert (status, "--json excludes --tty" in err) == (2, True)
 
 
 def test_bad_names_are_told_before_anybody_is_asked(run: Run) -> None:

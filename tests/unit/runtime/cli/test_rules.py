@@ -29,6 +29,12 @@ def test_what_is_no_rule_is_refused(words: str) -> None:
         RuleType(allow=False).convert(words, None, None)
 
 
+@pytest.mark.parametrize("words", ["::1", "2001:db8::/32", "[2001:db8::1]:443", "::/0"])
+def test_ipv6_is_refused_by_name(words: str) -> None:
+    with pytest.raises(click.BadParameter, match="no IPv6"):
+        RuleType(allow=True).convert(words, None, None)
+
+
 def test_what_was_refused_is_shown() -> None:
     counts = NetworkCounts(
         allowed_packets=1,
