@@ -40,7 +40,7 @@ from dsec_layers.registry import files, lease, marker
 from dsec_layers.registry.blobfiles import BlobFiles
 from dsec_layers.registry.naming import manifest_at
 from dsec_layers.registry.notes import NoteFiles
-from dsec_layers.registry.references import ReferenceFiles
+from dsec_layers.registry.references import ReferenceFiles, check_found
 from dsec_layers.registry.referrers import ReferrerFiles
 
 STALE_AFTER_S: Final = 24 * 3600
@@ -86,11 +86,7 @@ class DirectoryStore(BlobFiles):
         target = self._references.read(reference)
         if target is None:
             marker.check(self.root, self.url)
-            raise NotFoundError(f"no such reference in {self.url}: {reference}")
-        if reference.digest and target.digest != str(reference.digest):
-            hint = "leave out the tag to use the digest as it is"
-            raise NotFoundError(f"{reference} is now {target.digest} in {self.url}", hint=hint)
-        return target
+        return check_found(reference, target, self.url)
 
     def tag(
         self,

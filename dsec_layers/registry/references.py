@@ -123,6 +123,19 @@ def check_guard(
         )
 
 
+def check_found(reference: Reference, found: Descriptor | None, url: str) -> Descriptor:
+    """What stands in a tag of the store at `url`, as it was asked for.
+
+    Raises NotFoundError if there is none, or if it moved on from the digest that is asked for.
+    """
+    if found is None:
+        raise NotFoundError(f"no such reference in {url}: {reference}")
+    if reference.digest and found.digest != str(reference.digest):
+        hint = "leave out the tag to use the digest as it is"
+        raise NotFoundError(f"{reference} is now {found.digest} in {url}", hint=hint)
+    return found
+
+
 def decode_target(data: bytes, where: str) -> Descriptor:
     """The descriptor in the file of a tag. Raises CorruptError, which says `where` it is."""
     descriptor = canonical.decode(data, Descriptor, what=f"reference {where}")

@@ -37,7 +37,7 @@ from dsec_layers.registry.oci.names import COMMON, is_internal, kept_tag, refere
 from dsec_layers.registry.oci.places import Places
 from dsec_layers.registry.oci.reading import RepositoryReader
 from dsec_layers.registry.oci.writing import RepositoryWriter, whole
-from dsec_layers.registry.references import check_guard
+from dsec_layers.registry.references import check_found, check_guard
 
 WORKERS: Final = 8
 T = TypeVar("T")
@@ -102,13 +102,7 @@ class OciStore:
         if reference.digest and not reference.tag:
             self._places.learn(self._repository(reference).repository, [str(reference.digest)])
             return self._load(str(reference.digest)).descriptor
-        found = self._current(reference)
-        if found is None:
-            raise NotFoundError(f"no such reference in {self.url}: {reference}")
-        if reference.digest and found.digest != str(reference.digest):
-            hint = "leave out the tag to use the digest as it is"
-            raise NotFoundError(f"{reference} is now {found.digest} in {self.url}", hint=hint)
-        return found
+        return check_found(reference, self._current(reference), self.url)
 
     def tagged(self, reference: Reference) -> Descriptor:
         """See `References.tagged`: a registry keeps no annotations with a tag."""

@@ -29,6 +29,7 @@ from dsec_layers.registry import marker
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 from dsec_layers.registry.naming import manifest_at
 from dsec_layers.registry.patience import Patience
+from dsec_layers.registry.references import check_found
 from dsec_layers.registry.s3.blobs import S3Blobs
 from dsec_layers.registry.s3.bucket import Bucket, Refused
 from dsec_layers.registry.s3.client import make_client
@@ -75,13 +76,7 @@ class S3Store(S3Blobs):
         """See `References.tagged`."""
         if reference.digest and not reference.tag:
             return manifest_at(reference, self._stat(manifest_at(reference, 0))[0])
-        target = self._references.read(reference)
-        if target is None:
-            raise NotFoundError(f"no such reference in {self.url}: {reference}")
-        if reference.digest and target.digest != str(reference.digest):
-            hint = "leave out the tag to use the digest as it is"
-            raise NotFoundError(f"{reference} is now {target.digest} in {self.url}", hint=hint)
-        return target
+        return check_found(reference, self._references.read(reference), self.url)
 
     def tag(
         self,
