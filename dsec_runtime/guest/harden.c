@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "ownuser.h"
 
 enum {
     ALL_FDS = ~0U,
@@ -114,6 +115,8 @@ bool harden(void) {
     if (own_user()) settings.features |= HAS_OWN_UID;
     /* The file helpers follow links that the sandbox made: they must not see into the agent. */
     hold_capabilities(~(1ULL << CAP_SYS_PTRACE));
+    /* Who has the same user may change our limits, and those of our supervisors and helpers. */
+    if (settings.features & HAS_OWN_UID) keep_user(settings.uid);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     return true;
 }

@@ -66,6 +66,7 @@ void do_dial(const struct request *request);    /* dial.c */
 
 /* Shared among them. */
 void remove_tree(const char *path);
+void copy_attributes(const char *from, const char *to); /* attributes.c; of a whole tree */
 extern bool pack_demands_all; /* fail at what a tar stream cannot carry */
 void put_stat(struct buffer *out, const struct stat *about);
 /* Make the folders above a path; existing ones are left as they are. */

@@ -92,6 +92,7 @@ static void move_by_copy(const struct request *request, unsigned flags) {
     copy(request->path);
     if (folder) take_over(&about);
     snprintf(made, sizeof made, folder ? "%s" : "%s/%s", aside, name ? name + 1 : request->path);
+    copy_attributes(request->path, made);
     if (renameat2(AT_FDCWD, made, AT_FDCWD, target, flags)) fail_with(errno);
     on_failure(NULL);
     if (!folder && rmdir(aside)) fail_with(errno);

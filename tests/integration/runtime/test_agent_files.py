@@ -135,6 +135,9 @@ def test_a_folder_of_a_lower_layer_moves_as_a_copy(tmp_path: Path, place: Path) 
     os.chown(lower / "sub", 5, 6)
     (lower / "link").symlink_to("sub")
     lower.chmod(0o2710)
+    attributes = {"sub": b"\0of a=folder\n", "sub/file": b"x" * 3000, ".": b""}
+    for name, value in attributes.items():
+        os.setxattr(lower / name, "user.it", value)
     options = ",".join(f"{name}dir={tmp_path}/{name}" for name in ("lower", "upper", "work"))
     mount = f'mount -t overlay none -o {options} {place}; exec "$@"'
     with agents.running(tmp_path, prefix=("bash", "-c", mount, "-")) as agent:
@@ -147,10 +150,14 @@ def test_a_folder_of_a_lower_layer_moves_as_a_copy(tmp_path: Path, place: Path) 
             assert (await channel.stat(f"{moved}/sub")).uid == 5
             assert (await channel.stat(f"{moved}/link")).target == "sub"
             assert await whole(channel.read_file(f"{moved}/sub/file")) == b"x" * 100_000
+            copy = tmp_path / "upper/moved"
+            found = {name: os.getxattr(copy / name, "user.it") for name in attributes}
+            assert found == attributes
             # Between file systems, a file too.
             other = str(tmp_path / "other")
             await channel.move(f"{moved}/sub/file", other)
             assert Path(other).read_bytes() == b"x" * 100_000
+            assert os.getxattr(other, "user.it") == attributes["sub/file"]
             os.mkfifo(tmp_path / "pipe")
             with pytest.raises(FileError) as caught:
                 await channel.move(str(tmp_path / "pipe"), f"{place}/pipe")
