@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,19 +29,23 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class Events:
-    """The logs below `folder`, which exists."""
+    """The logs below `folder`, which exists. All but `write` belong to one thread."""
 
     def __init__(self, folder: Path, log_bytes: int = LOG_BYTES) -> None:
         self.folder = folder
         self._half = log_bytes // 2
         self._pending: dict[str, list[bytes]] = defaultdict(list)
+        self._taken: dict[str, list[bytes]] = {}  # to be written, and older than what is pending
+        self._files = threading.Lock()  # and what is taken: each line is in one of the two
         self._listeners: dict[str, set[asyncio.Queue[Event]]] = defaultdict(set)
 
     def add(self, event: Event, *, at_once: bool = False) -> None:
         """Record `event`, and tell the listeners to its sandbox and to all."""
         self._pending[event.sandbox].append(_line(event))
         if at_once:
-            self._append(event.sandbox, b"".join(self._pending.pop(event.sandbox)))
+            lines = self._pending.pop(event.sandbox)
+            with self._files:
+                self._append(event.sandbox, [*self._taken.pop(event.sandbox, ()), *lines])
         for topic in (event.sandbox, ""):
             for queue in self._listeners.get(topic, ()):
                 with contextlib.suppress(asyncio.QueueFull):
@@ -48,21 +53,35 @@ class Events:
 
     def flush(self) -> None:
         """Write what has come since."""
-        self.write(self.take())
+        self.take()
+        self.write()
 
-    def take(self) -> Mapping[str, list[bytes]]:
-        """What has come since, for `write`."""
+    def take(self) -> None:
+        """Set what has come since aside for `write`."""
         pending, self._pending = self._pending, defaultdict(list)
-        return pending
+        with self._files:
+            for sandbox, lines in pending.items():
+                self._taken.setdefault(sandbox, []).extend(lines)
 
-    def write(self, pending: Mapping[str, list[bytes]]) -> None:
+    def write(self) -> None:
         """Write what was taken; may be called from another thread."""
-        for sandbox, lines in pending.items():
-            self._append(sandbox, b"".join(lines))
+        while True:
+            with self._files:
+                sandbox = next(iter(self._taken), None)
+                if sandbox is None:
+                    return
+                try:
+                    self._append(sandbox, self._taken.pop(sandbox))
+                except OSError:
+                    self._taken.clear()  # a full disk does not fill our memory
+                    raise
 
     def kept(self, sandbox: str) -> Iterator[Event]:
         """What is kept of the log of a sandbox, the oldest first."""
-        lines = [line for path in (self._old(sandbox), self._log(sandbox)) for line in _lines(path)]
+        paths = (self._old(sandbox), self._log(sandbox))
+        with self._files:
+            lines = [line for path in paths for line in _lines(path)]
+            lines += self._taken.get(sandbox, ())
         for line in [*lines, *self._pending.get(sandbox, ())]:
             with contextlib.suppress(msgspec.DecodeError):  # cut off by a kill or a full disk
                 yield _decode(line)
@@ -82,17 +101,18 @@ class Events:
         """Remove the log of a sandbox."""
         self._pending.pop(sandbox, None)
         self._listeners.pop(sandbox, None)
-        for path in (self._old(sandbox), self._log(sandbox)):
-            path.unlink(missing_ok=True)
+        with self._files:
+            self._taken.pop(sandbox, None)
+            for path in (self._old(sandbox), self._log(sandbox)):
+                path.unlink(missing_ok=True)
 
-    def _append(self, sandbox: str, lines: bytes) -> None:
+    def _append(self, sandbox: str, lines: list[bytes]) -> None:
         path = self._log(sandbox)
         with path.open("ab") as log:
-            log.write(lines)
+            log.write(b"".join(lines))
             full = log.tell() >= self._half
         if full:
-            with contextlib.suppress(FileNotFoundError):  # another thread did it just now
-                path.rename(self._old(sandbox))
+            path.rename(self._old(sandbox))
 
     def _log(self, sandbox: str) -> Path:
         return self.folder / f"{sandbox}.jsonl"

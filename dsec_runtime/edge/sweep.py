@@ -50,7 +50,8 @@ class Sweep:
                 self._end(entry, "")  # what could not be removed before
         await self._life.clean()
         events = self._sandboxes.events
-        await asyncio.to_thread(events.write, events.take())
+        events.take()
+        await asyncio.to_thread(events.write)
         self._sweeps += 1
         if self._sweeps % _PRUNE_EVERY == 0:
             self._sandboxes.prune(now - self._sandboxes.config.keep_ended_s)

@@ -26,6 +26,20 @@ def test_what_was_added_is_read_before_and_after_a_flush(tmp_path: Path) -> None
     assert list(Events(tmp_path).kept("a")) == told
 
 
+def test_what_is_about_to_be_written_is_read_and_stays_in_order(tmp_path: Path) -> None:
+    events = Events(tmp_path)
+    told = [event(number) for number in range(4)]
+    events.add(told[0])
+    events.take()
+    events.add(told[1])
+    assert list(events.kept("a")) == told[:2]
+    events.add(told[2], at_once=True)
+    assert list(Events(tmp_path).kept("a")) == told[:3]
+    events.add(told[3])
+    events.flush()
+    assert list(events.kept("a")) == list(Events(tmp_path).kept("a")) == told
+
+
 def test_a_log_has_a_bound_and_keeps_the_last(tmp_path: Path) -> None:
     events = Events(tmp_path, log_bytes=2000)
     for number in range(500):
