@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support import oci_registry
+from tests.support.ports import free_port
 
 _CONFIG = """\
 daemon off; master_process off; pid {folder}/pid; error_log stderr error;
@@ -30,7 +31,7 @@ def running(folder: Path, server: str, *, how: str = "") -> Iterator[str]:
     `server` is what its only server does, `how` what follows the port that it listens on.
     """
     folder.mkdir(exist_ok=True)
-    port = oci_registry.free_port()
+    port = free_port()
     config = folder / "nginx.conf"
     config.write_text(_CONFIG.format(folder=folder, port=port, server=server, how=how))
     with oci_registry.server(["nginx", "-c", str(config)], port, folder / "log"):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.tars import archive, member
+
+_PATIENCE_S = 60.0
 
 _CONFIG = """\
 version: 0.1
@@ -58,13 +60,6 @@ def running(folder: Path, *, delete: bool = True, more: str = "") -> Iterator[Re
         yield Registry(f"127.0.0.1:{port}", config, data)
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def server(command: list[str], port: int, log: Path) -> Iterator[None]:
     """A program that answers on `port`, until the context ends."""
@@ -74,17 +69,17 @@ def server(command: list[str], port: int, log: Path) -> Iterator[None]:
             yield
         finally:
             child.terminate()
-            child.wait(20)
+            child.wait(_PATIENCE_S)
 
 
 def _await(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(400):
+    give_up = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < give_up:
         assert child.poll() is None, log.read_text()
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
             connection.request("GET", "/")
             connection.getresponse().read()
-            connection.close()
             return
         time.sleep(0.05)
     raise AssertionError(f"no answer on port {port}: {log.read_text()}")

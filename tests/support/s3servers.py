@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ import boto3
 import botocore.config
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.support.ports import free_port, free_ports
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -80,15 +81,6 @@ def _client(endpoint: str) -> S3Client:
     )
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listened on a moment ago."""
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in taken:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in taken]
-
-
 def program(name: str) -> str:
     """A program that stands beside the interpreter; the test is skipped without it."""
     path = Path(sys.executable).with_name(name)
@@ -137,7 +129,7 @@ def seaweed(folder: Path) -> Iterator[S3Server]:
 @contextlib.contextmanager
 def rclone(folder: Path) -> Iterator[S3Server]:
     """Rclone serving a folder below `folder`."""
-    (port,) = free_ports(1)
+    port = free_port()
     (folder / "data").mkdir()
     argv = [
         *(program("rclone"), "serve", "s3", f"--addr=127.0.0.1:{port}"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.support.devices import put_device
 from tests.support.layers import file_tree, pack_tree
 from tests.support.lazy import BLOCK, device_bytes
 from tests.support.lazy_daemon import Faults
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 
@@ -130,8 +130,7 @@ def test_a_slow_read_is_logged_with_environment_and_file(
 ) -> None:
     monkeypatch.setenv("DSEC_SLOW_READ_S", "0.2")
     monkeypatch.setenv("DSEC_STORE_DEADLINE_S", "60")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("DSEC_METRICS_LISTEN", address)
     files = {b"usr/lib/%d" % number: device_bytes(40, seed=number) for number in range(3)}
     packed = pack_tree(*file_tree(files), store, disk)

@@ -20,7 +20,7 @@ from dsec_runtime import errors
 from dsec_runtime.edge.auth import add
 from dsec_runtime.sdk import DSecClient
 from tests.support.edges import RealEdge, args, real_edge
-from tests.support.oci_registry import free_port
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.root,

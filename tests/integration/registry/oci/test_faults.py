@@ -13,7 +13,8 @@ from dsec_layers.registry.oci.endpoint import StoreAddress
 from dsec_layers.registry.oci.store import OciStore
 from tests.integration.registry.oci.conftest import Open
 from tests.support.gateway import Asked, Fault, Gateway, always, once
-from tests.support.oci_registry import Registry, free_port
+from tests.support.oci_registry import Registry
+from tests.support.ports import free_port
 from tests.support.stores import put_bytes, put_layer
 
 pytestmark = pytest.mark.peers("docker-registry")

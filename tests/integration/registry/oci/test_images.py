@@ -13,11 +13,11 @@ import zstandard
 
 from dsec_layers.errors import InvalidInputError, NotFoundError, StoreError
 from tests.integration.registry.oci.conftest import Put
-from tests.support import oci_registry
 from tests.support.cli import BASE, Cli, bare, base_store, cli
 from tests.support.gateway import Fault, Gateway, always, once
 from tests.support.oci_registry import Registry, layers, trust
 from tests.support.ocis import LAYER, Image
+from tests.support.ports import free_port
 
 __all__ = ["bare", "base_store", "cli"]
 
@@ -271,7 +271,7 @@ def test_mirrors_come_first_and_the_registry_last(
     image = Image()
     image.manifests.append(image.image(layers()))
     name = put(image)
-    nobody = f"127.0.0.1:{oci_registry.free_port()}"
+    nobody = f"127.0.0.1:{free_port()}"
     mirrors = f'"{nobody}/x", "{registry.address}/{prefix}"'
     trust(
         bare.home, registry.address, nobody, more=f'[registry."docker.io/lib"]\nmirrors=[{mirrors}]'

@@ -27,6 +27,7 @@ from dsec_layers.registry.urls import open_store
 from tests.support import faultgate, s3servers
 from tests.support.closure import check_closures
 from tests.support.faultgate import Fault, FaultGate
+from tests.support.ports import free_port
 from tests.support.s3servers import BUCKET, OPEN_BUCKET, S3Server
 from tests.support.stores import put_bytes, put_environment, put_layer
 
@@ -241,7 +242,7 @@ def test_what_cannot_be_opened(seaweed: S3Server, prefix: str) -> None:
 
 
 def test_a_server_that_is_not_there(prefix: str) -> None:
-    (port,) = s3servers.free_ports(1)
+    port = free_port()
     with pytest.raises(StoreError, match=str(port)):
         S3Store.open(f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}", patience=QUICK)
 
