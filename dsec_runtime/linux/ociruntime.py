@@ -3,6 +3,9 @@
 The runtime reads its configuration from a pipe, and gets it only when its process is in the group
 of the sandbox: whoever is killed meanwhile, either nothing was started or the group has it all. It
 sees a bundle whose config.json is a link to the descriptor, the same for all.
+
+crun and runc run only what no container can write to: a program on a disk they copy or mount
+anew and execute a second time, for each container. A sealed copy, made once, they run as it is.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _HIGH: Final = 64  # above all numbers that a child gives to descriptors
 _TIMEOUT_S: Final = 60.0
 # Without its own cgroups: these are ours. runc has no such switch, and joins what `cgroup` names.
 _OPTIONS: Final = {"crun": ("--cgroup-manager=disabled",)}
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_MFD_EXEC: Final = 0x10  # include/uapi/linux/memfd.h; older kernels do not know it, nor need it
 
 
 class OciRuntime(msgspec.Struct, frozen=True):
@@ -40,6 +45,11 @@ class OciRuntime(msgspec.Struct, frozen=True):
     def joins_groups(self) -> bool:
         """Whether it puts the container into the cgroup that the configuration names."""
         return Path(self.program).name not in _OPTIONS
+
+    @property
+    def binds_in_proc(self) -> bool:
+        """Whether it mounts what it is told to below /proc; runc does but for a few files."""
+        return Path(self.program).name == "crun"
 
     def run(
         self,
@@ -88,9 +98,8 @@ class OciRuntime(msgspec.Struct, frozen=True):
         # Runtimes give the standard streams to the container's root, and /dev/null is the node's.
         with _moved_up([*[_nothing()] * _FIRST_PASSED, *descriptors]) as high:
             actions = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(high)]
-            return os.posix_spawn(
-                self.program, words, _ENVIRONMENT, file_actions=actions, setsid=True
-            )
+            program = _sealed(self.program)
+            return os.posix_spawn(program, words, _ENVIRONMENT, file_actions=actions, setsid=True)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -127,9 +136,32 @@ _ENVIRONMENT: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 def _nothing() -> int:
     """A descriptor of a file that is empty and stays so."""
     fd = os.memfd_create("nothing", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
+
+
+@functools.cache
+def _sealed(program: str) -> str:
+    """The path of a copy of `program` that cannot be written to; its own where that is no help."""
+    name = Path(program).name
+    if name not in ("crun", "runc"):
+        return program
+    content = Path(program).read_bytes()
+    if not content.startswith(b"\x7fELF"):  # a script, which is to be read by its path
+        return program
+    for flag in (_MFD_EXEC, 0):
+        with contextlib.suppress(OSError):  # this kernel forbids it or does not know the flag
+            return f"/proc/self/fd/{_sealed_file(name, content, flag)}"
+    return program
+
+
+def _sealed_file(name: str, content: bytes, flag: int) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flag)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 @contextlib.contextmanager

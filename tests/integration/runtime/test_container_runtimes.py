@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -10,6 +12,7 @@ import pytest
 from dsec_runtime.errors import UnsupportedError
 from dsec_runtime.linux import ociruntime
 from dsec_runtime.spec import EndCause
+from dsec_runtime.tiers.container.driver import ContainerTier
 from tests.support import sandboxes as support
 from tests.support.sandboxes import LIMITS, Box, Sandboxes
 
@@ -52,6 +55,23 @@ def test_the_agent_is_out_of_reach(boxes: Sandboxes) -> None:
     assert box.sh("cat /proc/1/environ /proc/1/maps; ls /proc/1/fd").stdout == ""
     assert box.syscall(101, "16, 1, 0, 0") != 0
     assert box.ok("grep Seccomp: /proc/self/status").split()[1] == "2"
+
+
+def test_no_container_can_write_to_the_runtime_that_starts_it(boxes: Sandboxes) -> None:
+    """So it need not copy itself, and run a second time, whenever it starts one."""
+    seals = []
+    name = boxes.new_id()
+
+    def look(step: str) -> None:
+        if step == "entered":
+            (pid,) = boxes.node.groups.processes(name)
+            program = os.open(f"/proc/{pid}/exe", os.O_RDONLY)
+            seals.append(fcntl.fcntl(program, fcntl.F_GET_SEALS))
+            os.close(program)
+
+    ContainerTier(boxes.node, trace=look).create(name, boxes.spec())
+    everything = ("SEAL", "SHRINK", "GROW", "WRITE")
+    assert seals == [sum(getattr(fcntl, f"F_SEAL_{each}") for each in everything)]
 
 
 def test_one_that_is_not_there_is_named() -> None:
