@@ -3,6 +3,7 @@
     FOLDER/<boot>/<cpus>/cpuinfo    /proc/cpuinfo of these processors
     FOLDER/<boot>/<cpus>/stat       /proc/stat of them, as it was when it was made
     FOLDER/<boot>/<cpus>/sys/       all of /sys: the processors, nothing of the node's devices
+    FOLDER/<boot>/nothing/          folders of /proc that tell of the node
     <sandbox>/meminfo               /proc/meminfo; told anew whenever its use is looked at
 
 With lxcfs these files move by themselves; then it is asked instead (`LXCFS`). Sources: proc(5),
@@ -26,6 +27,7 @@ from dsec_layers.linux import mount, procinfo
 LXCFS: Final = Path("/var/lib/lxcfs/proc")
 _CPU: Final = re.compile(r"^cpu(\d+) ")
 _LXCFS_FILES: Final = ("cpuinfo", "meminfo", "stat", "uptime", "loadavg", "swaps", "diskstats")
+_HIDDEN: Final = ("acpi", "asound", "bus", "fs", "irq", "scsi", "tty")
 _EMPTY_FOLDERS: Final = ("block", "bus", "class/net", "dev", "firmware", "fs/cgroup", "module")
 
 
@@ -37,9 +39,13 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Views:
-    """Makes them; `folder` is for those that sandboxes share. Safe for many threads."""
+    """Makes them; `folder` is for those that sandboxes share. Safe for many threads.
 
-    def __init__(self, folder: Path) -> None:
+    `hide`: show an empty folder in the place of those that tell of the node. Runtimes mount a file
+    system of its own on each that they are told to mask, 6 KiB in the kernel.
+    """
+
+    def __init__(self, folder: Path, *, hide: bool) -> None:
         self._folder = folder / procinfo.boot_id()  # what runs goes on to look at them
         self._folder.mkdir(parents=True, exist_ok=True)
         for other in folder.iterdir():
@@ -47,6 +53,10 @@ class Views:
                 shutil.rmtree(other)
         self._lxcfs = mount.mounted_at(LXCFS.parent) is not None
         self._made: dict[tuple[int, ...], Path] = {}
+        nothing = self._folder / "nothing"
+        nothing.mkdir(mode=0o555, exist_ok=True)
+        there = [f"/proc/{name}" for name in _HIDDEN if Path("/proc", name).is_dir()]
+        self._hidden = [View(nothing, path) for path in there if hide]
 
     def of(self, sandbox: Path, cpus: Sequence[int], memory_bytes: int) -> list[View]:
         """What to show to a sandbox that has these processors and this memory. Raises OSError."""
@@ -54,10 +64,11 @@ class Views:
         sys = View(shared / "sys", "/sys")
         if self._lxcfs:
             names = [name for name in _LXCFS_FILES if (LXCFS / name).exists()]
-            return [sys, *(View(LXCFS / name, f"/proc/{name}") for name in names)]
+            shown = [View(LXCFS / name, f"/proc/{name}") for name in names]
+            return [sys, *self._hidden, *shown]
         tell_memory(sandbox, memory_bytes, 0)
         files = [View(shared / name, f"/proc/{name}") for name in ("cpuinfo", "stat")]
-        return [sys, *files, View(sandbox / "meminfo", "/proc/meminfo")]
+        return [sys, *self._hidden, *files, View(sandbox / "meminfo", "/proc/meminfo")]
 
     def _shared(self, cpus: tuple[int, ...]) -> Path:
         if (found := self._made.get(cpus)) is not None:

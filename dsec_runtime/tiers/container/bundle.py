@@ -80,6 +80,7 @@ def encoded(wish: Wish) -> bytes:
 
 
 def _specification(wish: Wish) -> JsonObject:
+    shown = {view.target for view in wish.views}
     ids: list[JsonObject] = [{"containerID": 0, "hostID": wish.identity.first, "size": COUNT}]
     return {
         "ociVersion": "1.0.0",
@@ -91,7 +92,7 @@ def _specification(wish: Wish) -> JsonObject:
             "namespaces": _namespaces(wish),
             "uidMappings": ids,
             "gidMappings": ids,
-            "maskedPaths": list(_MASKED),
+            "maskedPaths": [path for path in _MASKED if path not in shown],
             "readonlyPaths": list(_READ_ONLY),
             "seccomp": _seccomp(),
             **({"cgroupsPath": wish.group} if wish.group else {}),

@@ -54,7 +54,7 @@ class Node:
         self.environments = Environments(bench, self.places, warm=settings.warm_layers)
         self.identities = Identities(self.places.identities)
         self.processors = Processors()
-        self.views = Views(self.places.views)
+        self.views = Views(self.places.views, hide=self.runtime.binds_in_proc)
         self.closer = Closer()
         self.disks = Disks(
             self.places.disk_templates,

@@ -139,6 +139,12 @@ def test_empty(box: Box, path: str) -> None:
     )
 
 
+@pytest.mark.parametrize("path", ["/proc/acpi", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/tty"])
+def test_folders_that_tell_of_the_node(box: Box, path: str) -> None:
+    assert box.sh(f"test -e {path} || exit 0; ls -A {path}; mkdir {path}/x").stdout == ""
+    assert box.sh(f"umount {path}; ls -A {path}").stdout == ""
+
+
 @pytest.mark.parametrize("path", _UNWRITABLE)
 def test_not_to_be_written(box: Box, path: str) -> None:
     assert box.sh(f"echo '{_UNWRITABLE[path]}' > {path}").status != 0
