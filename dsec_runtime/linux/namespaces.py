@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,8 @@ Result = TypeVar("Result")
 CLONE_NEWNET: Final = 0x40000000
 _MS_BIND: Final = 4096
 _OWN: Final = "/proc/thread-self/ns/net"
+_AT_ONCE: Final = 8
+_WAIT_S: Final = 0.25
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -134,3 +137,52 @@ class Inside:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Endings:
+    """Lets network namespaces that nobody needs end several at a time; safe for many threads.
+
+    The kernel looks through all connections of the machine for those of a namespace that ends, and
+    waits for all processors several times, once for all that end together: of eight, each costs a
+    third of what one does. Held by descriptors, they end with this process too.
+    """
+
+    def __init__(self) -> None:
+        self._given: queue.Queue[int | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="endings", daemon=True)
+        self._thread.start()
+
+    def forget(self, path: Path) -> None:
+        """As the function `forget`: the file goes at once, the namespace within seconds."""
+        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if is_kept(path) else None
+        try:
+            forget(path)
+        finally:
+            if held is not None:
+                self._given.put(held)
+
+    def close(self) -> None:
+        """Let go of all, and take no more."""
+        self._given.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        held: list[int] = []
+        while True:
+            try:
+                given = self._given.get(timeout=_WAIT_S if held else None)
+            except queue.Empty:
+                _close(held)
+                continue
+            if given is None:
+                break
+            held.append(given)
+            if len(held) == _AT_ONCE:
+                _close(held)
+        _close(held)
+
+
+def _close(held: list[int]) -> None:
+    for fd in held:
+        os.close(fd)
+    held.clear()

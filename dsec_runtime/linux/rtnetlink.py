@@ -24,6 +24,7 @@ _NEW: Final = _CREATE | _EXCLUSIVE
 _NEW_LINK, _DELETE_LINK, _GET_LINK = 16, 17, 18
 _NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR = 20, 24, 28
 _MAC, _NAME, _OPERSTATE, _LINK_INFO, _NETNS = 1, 3, 16, 18, 28  # IFLA_*
+_SEND_QUEUES, _RECEIVE_QUEUES = 31, 32
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _ADDRESS, _LOCAL = 1, 2  # IFA_*
 _DESTINATION, _OUT, _GATEWAY = 1, 4, 5  # RTA_*
@@ -93,7 +94,10 @@ class Rtnetlink:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a new veth pair; in another namespace when `netns` (a descriptor) is given."""
+    """One end of a new veth pair; in another namespace when `netns` (a descriptor) is given.
+
+    With one queue: unless told, the kernel keeps memory for one for each processor, and uses one.
+    """
 
     index: int
     name: str
@@ -104,6 +108,8 @@ class End:
         """As IFLA attributes behind their header."""
         body = _LINK.pack(0, 0, self.index, 0, 0)
         body += _attribute(_NAME, self.name.encode() + b"\0") + _attribute(_MAC, self.mac)
+        for queues in (_SEND_QUEUES, _RECEIVE_QUEUES):
+            body += _attribute(queues, _INT.pack(1))
         return body if self.netns is None else body + _attribute(_NETNS, _INT.pack(self.netns))
 
 

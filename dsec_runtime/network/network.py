@@ -77,6 +77,7 @@ class Network:
             stack.callback(self._router.close)
             self._filter = Filter(self._router, self._node, settings.grace_s, settings.counts_age_s)
             self._pool = Pool(self._router, settings.ready)
+            stack.callback(self._pool.close)
             self._adopt()
             self.resolv_conf = folder / "resolv.conf"
             self.resolv_conf.write_text(f"nameserver {addresses.resolver}\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dsec_runtime.errors import OverloadedError
 from dsec_runtime.linux import namespaces
+from dsec_runtime.linux.namespaces import Endings
 from dsec_runtime.network import links
 from dsec_runtime.network.router import Router
 from dsec_runtime.network.ruleset import Member
@@ -30,6 +31,7 @@ class Pool:
         self._numbers = self._round()
         self._taken: set[int] = set()
         self._ready: list[int] = []
+        self._endings = Endings()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._refill, name="dsec-networks", daemon=True)
@@ -64,9 +66,9 @@ class Pool:
     def discard(self, slot: int) -> None:
         """Let one end with its last process; no error when it is gone.
 
-        The kernel removes its link then, which takes it a while; until that, too, nothing passes.
+        The kernel removes its link then, which takes a while; until that, too, nothing passes.
         """
-        namespaces.forget(self.path(slot))
+        self._endings.forget(self.path(slot))
         with self._changed:
             self._taken.discard(slot)
 
@@ -88,6 +90,7 @@ class Pool:
         for slot in self._ready:
             self.discard(slot)
         self._ready.clear()
+        self._endings.close()
 
     def _refill(self) -> None:
         while True:

@@ -45,6 +45,8 @@ def test_a_pair_of_links_is_what_was_said() -> None:
             "02:d5:00:00:00:02",
         )
         assert inner.get(("linkinfo", "kind")) == "veth"
+        for name in ("num_tx_queues", "num_rx_queues"):
+            assert inner.get(name) == outer.get(name) == 1
         assert inner["flags"] & (IFF_UP | IFF_NOARP) == IFF_UP | IFF_NOARP
         assert not outer["flags"] & IFF_UP
         assert not ours.is_up(7)
