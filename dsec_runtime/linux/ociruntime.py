@@ -51,11 +51,6 @@ class OciRuntime(msgspec.Struct, frozen=True):
         """Whether it mounts what it is told to below /proc; runc does but for a few files."""
         return Path(self.program).name == "crun"
 
-    @property
-    def binds_in_proc(self) -> bool:
-        """Whether it mounts what it is told to below /proc; runc does but for a few files."""
-        return Path(self.program).name == "crun"
-
     def run(
         self,
         name: str,
