@@ -15,6 +15,7 @@ import click
 
 from dsec_layers.cli.main import cli as layers
 from dsec_runtime.cli.main import cli as runtime
+from scripts.written import write_or_check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WRITTEN = "Written by `python -m scripts.clilist` from the commands themselves."
@@ -69,18 +70,8 @@ def render(page: Page) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the pages."""
-    old = [page for page in PAGES if not _is_current(page)]
-    for page in old:
-        if arguments == ["--check"]:
-            print(f"{page.file} is out of date: run python -m scripts.clilist", file=sys.stderr)
-        else:
-            (DOCS / page.file).write_text(render(page))
-    return 1 if old and arguments == ["--check"] else 0
-
-
-def _is_current(page: Page) -> bool:
-    path = DOCS / page.file
-    return path.exists() and path.read_text() == render(page)
+    wanted = {DOCS / page.file: render(page) for page in PAGES}
+    return write_or_check(wanted, "clilist", arguments)
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:

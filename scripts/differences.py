@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.written import write_or_check
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 TABLE: Final = ROOT / "tests/conformance/differences.toml"
 PAGE: Final = ROOT / "docs/dockerfile-differences.md"
@@ -51,13 +53,7 @@ def render() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page."""
-    if arguments != ["--check"]:
-        PAGE.write_text(render())
-        return 0
-    if PAGE.read_text() == render():
-        return 0
-    print(f"{PAGE} is out of date: run python -m scripts.differences", file=sys.stderr)
-    return 1
+    return write_or_check({PAGE: render()}, "differences", arguments)
 
 
 def _refused(row: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dsec_layers import errors
 from dsec_runtime import errors as sandboxes
+from scripts.written import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 HEAD = """\
@@ -68,13 +69,7 @@ def _row(error: type[sandboxes.SandboxError]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page."""
-    if arguments != ["--check"]:
-        PAGE.write_text(render())
-        return 0
-    if PAGE.read_text() == render():
-        return 0
-    print(f"{PAGE} is out of date: run python -m scripts.errorlist", file=sys.stderr)
-    return 1
+    return write_or_check({PAGE: render()}, "errorlist", arguments)
 
 
 def _meaning(error: type[errors.DsecError]) -> str:

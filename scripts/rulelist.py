@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from dsec_layers.builder.residuerules import GIT_UNREACHABLE, RULES, Rule
+from scripts.written import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "residue.md"
 HEAD = """\
@@ -53,13 +54,7 @@ def render() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page."""
-    if arguments != ["--check"]:
-        PAGE.write_text(render())
-        return 0
-    if PAGE.read_text() == render():
-        return 0
-    print(f"{PAGE} is out of date: run python -m scripts.rulelist", file=sys.stderr)
-    return 1
+    return write_or_check({PAGE: render()}, "rulelist", arguments)
 
 
 def _row(rule: Rule) -> str:

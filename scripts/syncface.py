@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dsec_runtime import sdk
+from scripts.written import write_or_check
 
 PATH = Path(__file__).resolve().parent.parent / "dsec_runtime" / "sdk" / "sync.py"
 HEAD = '''\
@@ -73,13 +74,7 @@ def render() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the module."""
-    if arguments != ["--check"]:
-        PATH.write_text(render())
-        return 0
-    if PATH.read_text() == render():
-        return 0
-    print(f"{PATH} is out of date: run python -m scripts.syncface", file=sys.stderr)
-    return 1
+    return write_or_check({PATH: render()}, "syncface", arguments)
 
 
 def _face(face: type) -> str:
