@@ -23,16 +23,17 @@ NAMES = (
     "transfer",
     "upgrade",
 )
+_CHOICE = f"one or more of {', '.join(NAMES)}, or all"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line names; 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", choices=[*NAMES, "all"])
+    parser.add_argument("names", nargs="+", choices=[*NAMES, "all"], metavar="NAME", help=_CHOICE)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args(arguments)
     met = True
-    for name in NAMES if options.name == "all" else (options.name,):
+    for name in NAMES if "all" in options.names else options.names:
         report: Report = importlib.import_module(f"bench.{name}").main()
         if not options.json:
             print(report.table())
