@@ -45,10 +45,10 @@ class Collectable(Store, Protocol):
         """A note. Raises NotFoundError or StoreError."""
         ...
 
-    def write_note(self, name: str, data: bytes) -> None:
+    def write_note(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a note as a whole; it need not outlive a power failure.
 
-        Raises NoSpaceError or StoreError.
+        Without `sync` it may be cut short after one. Raises NoSpaceError or StoreError.
         """
         ...
 

@@ -55,7 +55,7 @@ class DirectoryStore(BlobFiles):
         super().__init__(root, scheme)
         self._references = ReferenceFiles(root / "refs", root, timing)
         self._referrers = ReferrerFiles(root / "referrers", root)
-        self._notes = NoteFiles(root)
+        self._notes = NoteFiles(root, across_nodes=scheme != "dir")
 
     @classmethod
     def open(cls, root: Path, *, scheme: str = "dir", create: bool = False) -> DirectoryStore:
@@ -132,9 +132,9 @@ class DirectoryStore(BlobFiles):
         """See `Collectable.read_note`."""
         return self._notes.read(name)
 
-    def write_note(self, name: str, data: bytes) -> None:
+    def write_note(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See `Collectable.write_note`."""
-        self._notes.write(name, data)
+        self._notes.write(name, data, sync=sync)
 
     def remove_note(self, name: str) -> None:
         """See `Collectable.remove_note`."""

@@ -1,16 +1,23 @@
 """Leases: what a user of a store counts on, written there so that no collector removes it.
 
-    leases/<random>    {"digests":["sha256:...",...],"purpose":"push","ttl_s":3600}
+    leases/<boot>-<random>    {"digests":["sha256:...",...],"purpose":"push","ttl_s":3600}
 
 A lease names blobs that are there and blobs that will be. It holds for `ttl_s` after it was last
 written, by the clock of the store; its holder writes it again every quarter of that, and removes it
 at the end. The order that makes it safe is told in `condemned`.
+
+It is not synced to the disk of this machine, which would be the longest part of a mount. For it
+protects nothing but what its holder is about to use, and a power failure ends both together; what
+the holder has made before is safe without it, by a tag or a record that is synced. A note that was
+cut short may be left; by `<boot>`, the boot of its holder's machine, it is known that it is no
+damage. On cluster file systems, whose nodes fail one by one, it is synced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
@@ -19,15 +26,17 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.errors import BusyError, DsecError, NotFoundError, StoreError
+from dsec_layers.errors import BusyError, CorruptError, DsecError, NotFoundError, StoreError
+from dsec_layers.linux import procinfo
 from dsec_layers.model import canonical
 from dsec_layers.model.blobs import BlobWriter
-from dsec_layers.model.collecting import Collectable
+from dsec_layers.model.collecting import Collectable, Note
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.registry import condemned
 from dsec_layers.registry.condemned import Timing
 
 FOLDER: Final = "leases"
+_OF_A_BOOT: Final = re.compile(FOLDER + "/([0-9a-f]{8})-[0-9a-f]{32}")
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +56,7 @@ class Held:
         self._optional = optional
         self._purpose = purpose
         self._timing = timing
-        self._name = f"{FOLDER}/{secrets.token_hex(16)}"
+        self._name = f"{FOLDER}/{_this_boot()}-{secrets.token_hex(16)}"
         self._digests: set[str] = set()
         self._lock = threading.Lock()
         self._since = timing.clock()
@@ -115,7 +124,7 @@ class Held:
             return
         since = self._timing.clock()
         lease = Lease(tuple(sorted(self._digests)), self._purpose, self._timing.lease_s)
-        store.write_note(self._name, canonical.encode(lease))
+        store.write_note(self._name, canonical.encode(lease), sync=False)
         self._since = since
 
 
@@ -165,10 +174,24 @@ def held_digests(store: Collectable, now_s: float) -> Iterator[str]:
     """
     for note in store.notes(FOLDER):
         with contextlib.suppress(NotFoundError):
-            lease = canonical.decode(
-                store.read_note(note.name), Lease, what=f"lease {note.name} in {store.url}"
-            )
+            lease = _read(store, note)
             if now_s - note.modified_s <= lease.ttl_s:
                 yield from lease.digests
             elif now_s - note.modified_s > 2 * lease.ttl_s:  # nobody is just renewing it
                 store.remove_note(note.name)
+
+
+def _read(store: Collectable, note: Note) -> Lease:
+    """The lease in a note; one that names nothing for what a power failure has cut short."""
+    data = store.read_note(note.name)
+    try:
+        return canonical.decode(data, Lease, what=f"lease {note.name} in {store.url}")
+    except CorruptError:
+        found = _OF_A_BOOT.fullmatch(note.name)
+        if found is None or found[1] == _this_boot():
+            raise
+        return Lease((), "", Timing().lease_s)
+
+
+def _this_boot() -> str:
+    return procinfo.boot_id()[:8]

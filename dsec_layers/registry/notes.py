@@ -16,10 +16,11 @@ _NAME: Final = re.compile(r"[a-z]+/[a-z0-9._-]{1,128}")
 
 
 class NoteFiles:
-    """The notes below `root`, which is never made."""
+    """The notes below `root`, which is never made; `across_nodes`: on a cluster file system."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, across_nodes: bool = False) -> None:
         self._root = root
+        self._across_nodes = across_nodes
 
     def list(self, folder: str) -> Iterator[Note]:
         """See `Collectable.notes`."""
@@ -45,7 +46,7 @@ class NoteFiles:
             except FileNotFoundError:
                 raise NotFoundError(f"no note {name} in {self._root}") from None
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See `Collectable.write_note`."""
         path = self._path(name)
         with (
@@ -53,7 +54,8 @@ class NoteFiles:
             files.aside(path.parent, self._root) as (fd, temporary),
         ):
             files.write_all(fd, data)
-            os.fsync(fd)  # until then other nodes of a cluster file system may see it shorter
+            if sync or self._across_nodes:  # until then other nodes may see it shorter
+                os.fsync(fd)
             temporary.replace(path)
 
     def remove(self, name: str) -> None:

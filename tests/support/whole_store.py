@@ -148,7 +148,7 @@ class WholeStore:
         except KeyError:
             raise NotFoundError(f"no note {name}") from None
 
-    def write_note(self, name: str, data: bytes) -> None:
+    def write_note(self, name: str, data: bytes, *, sync: bool = True) -> None:
         self.step("write_note")
         self.noted[name] = data, self.clock()
 

@@ -134,7 +134,7 @@ class S3Store(S3Blobs):
             raise NotFoundError(f"no note {name} in {self.url}")
         return answer[0]
 
-    def write_note(self, name: str, data: bytes) -> None:
+    def write_note(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See `Collectable.write_note`."""
         self.bucket.put(name, data)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dsec_layers.errors import BusyError, NotFoundError, StoreError
+from dsec_layers.errors import BusyError, CorruptError, NotFoundError, StoreError
 from dsec_layers.model.manifest import PACK_TYPE, Descriptor
 from dsec_layers.model.reference import Reference
-from dsec_layers.registry import condemned, leases, standing, transfer
+from dsec_layers.registry import condemned, files, leases, standing, transfer
 from dsec_layers.registry.collect import Rules, collect, store_time
 from dsec_layers.registry.condemned import Timing
 from dsec_layers.registry.directory import DirectoryStore
@@ -132,6 +133,39 @@ def test_the_announcement_of_a_dead_collector(store: WholeStore, clock: Clock) -
     began = clock.now
     with leases.hold(store, [other], purpose="t", timing=timing(clock)):
         assert clock.now == began, "it does not name what is held"
+
+
+@pytest.mark.parametrize("left", [b"", bytes(4096), b'{"digests":["sha256:'])
+def test_a_lease_that_a_power_failure_cut_short(
+    store: WholeStore, clock: Clock, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    leases.Held(store, "t", timing(clock), optional=False).add([BLOB])
+    (name,) = store.noted
+    store.noted[name] = left, clock.now
+    with pytest.raises(CorruptError):  # this boot has seen no power failure: it is damage
+        gone(store, clock)
+    monkeypatch.setattr("dsec_layers.linux.procinfo.boot_id", lambda: "0" * 36)
+    clock.now += 1
+    assert gone(store, clock) == 1, "its holder ended with the machine"
+    assert name in store.noted
+    clock.now += 2 * Timing().lease_s
+    gone(store, clock)
+    assert not store.noted
+
+
+@pytest.mark.parametrize(("scheme", "synced"), [("dir", 0), ("threefs", 1)])
+def test_a_lease_is_synced_only_where_nodes_fail_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, synced: int
+) -> None:
+    DirectoryStore.open(tmp_path / "s", create=True)
+    store = DirectoryStore.open(tmp_path / "s", scheme=scheme)
+    files.make_directory(tmp_path / "s" / "leases", tmp_path / "s")
+    calls: list[int] = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    with leases.hold(store, [BLOB], purpose="t"):
+        assert len(calls) == synced
+    standing.lend(store, [LAYER], [BLOB])
+    assert len(calls) == synced + 1, "that of a mount outlives its maker"
 
 
 def test_notes_of_a_directory(tmp_path: Path) -> None:
