@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,13 @@ settings.register_profile("nightly", max_examples=5000, deadline=None)
 
 _IN_CI = os.environ.get("CI") == "true"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if _IN_CI else "dev"))
+
+
+def pytest_configure() -> None:
+    """Let programs of tests be interrupted, also where a shell began us in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

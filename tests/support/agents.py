@@ -14,6 +14,8 @@ from pathlib import Path
 from dsec_runtime.channel import Channel
 from dsec_runtime.guest import binary
 
+_PATIENCE_S = 100.0  # a test has 120
+
 
 class Agent:
     """`pid` is that of the agent, as seen from here."""
@@ -35,7 +37,7 @@ class Agent:
 
     def wait(self) -> int:
         """Wait until it has ended; its status."""
-        return self._child.wait(20)
+        return self._child.wait(_PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -101,4 +103,4 @@ def talk(agent: Agent, life: Callable[[Channel], Awaitable[None]]) -> None:
             # The transport closes with the next turn of the loop.
             await asyncio.sleep(0)
 
-    asyncio.run(asyncio.wait_for(connected(), 60))
+    asyncio.run(asyncio.wait_for(connected(), _PATIENCE_S))

@@ -27,7 +27,7 @@ import pytest
 
 from dsec_layers.api import composing, importing
 from dsec_layers.api.workbench import Workbench
-from dsec_layers.errors import DsecError
+from dsec_layers.errors import BusyError, DsecError
 from dsec_layers.linux import mount
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import transfer
@@ -38,7 +38,7 @@ from tests.support.rootfs import make_rootfs
 
 ROOT = Path(__file__).parents[2]
 BASE = "base/small:1"
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 _DAEMON = re.compile(r"-m dsec_layers\.daemon |lazyfs/holder\.py ")
 PROGRAM = (sys.executable, "-m", "dsec_layers.cli")
 
@@ -148,6 +148,17 @@ class Cli:
         assert ran.stdout == b""
         assert ran.error
         return ran
+
+    def stop_daemon(self, home: Path | None = None) -> Any:
+        """End the daemon when the kernel has let go of all layers; the document of `daemon stop`.
+
+        Any container that starts somewhere on this machine copies all mounts for a moment.
+        """
+        give_up = time.monotonic() + _PATIENCE_S
+        while (ran := self.run("--json", "daemon", "stop", home=home)).status:
+            assert ran.status == BusyError.exit_code, ran
+            assert time.monotonic() < give_up, ran
+        return json.loads(ran.text)
 
     def pull(self, store: DirectoryStore, reference: str = BASE) -> None:
         """Get a layer into the home, without a process."""

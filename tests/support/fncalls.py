@@ -22,6 +22,14 @@ async def pool(client: DSecClient) -> dict[str, int]:
     return {line.split('"')[1]: int(float(line.split()[-1])) for line in found}
 
 
+async def discards(client: DSecClient) -> int:
+    """How many containers were given up because a task left them unclean."""
+    name = "dsec_edge_pool_discards_total "
+    lines = (await client.metrics()).splitlines()
+    (found,) = [line for line in lines if line.startswith(name)]
+    return int(float(found.removeprefix(name)))
+
+
 async def settled(client: DSecClient) -> None:
     """Wait until all containers are clean or gone."""
     busy = ("starting", "busy", "ending")

@@ -38,7 +38,7 @@ ONE, TWO, OTHER, METADATA, PRIVATE = (
 TCP_PORTS = (25, 80, 443)
 UDP_PORT = 5000
 NODE_PORT = 7000
-WAIT_S = 5.0  # for what must happen
+WAIT_S = 30.0  # for what must happen
 QUIET_S = 0.3  # for what must not
 
 

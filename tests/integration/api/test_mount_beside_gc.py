@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import shutil
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,12 @@ pytestmark = [
 ]
 
 
-def read_mounted(bench: Workbench, pause_s: float) -> None:
+def read_mounted(bench: Workbench, pause_s: float, mounted: Event) -> None:
     """Mount, wait, and read: the exit status tells."""
     time.sleep(pause_s)
     try:
         with mounting.mounted(bench, NAME, read_only=True) as rootfs:
+            mounted.set()
             time.sleep(pause_s)
             data = (rootfs.target / "data").read_bytes()
     except NotFoundError:
@@ -49,9 +51,11 @@ def read_mounted(bench: Workbench, pause_s: float) -> None:
     raise SystemExit(WHOLE if data == DATA else 1)
 
 
-def untag_and_collect(root: Path, pause_s: float) -> None:
+def untag_and_collect(root: Path, pause_s: float, mounted: Event | None) -> None:
     """Nothing but a lease protects the layer from now on."""
     store = DirectoryStore.open(root)
+    if mounted is not None:
+        mounted.wait()
     time.sleep(pause_s)
     tagging.remove_tag(store, NAME)
     collect(store, NOW)
@@ -79,9 +83,13 @@ def test_at_random_moments(cli: Cli, where: str) -> None:
         bench = Workbench(cli.home, [store.url] if where == "remote" else [])
         if mounting.client(bench).running():
             mounting.client(bench).evict()
+        mounted = fork.Event()
+        before = mounted if number == TIMES - 1 else None  # once at least it comes too late
+        reader = (bench, chance.random() * 0.1, mounted)
+        collector = (store.root, chance.random() * 0.3, before)
         works = [
-            fork.Process(target=read_mounted, args=(bench, chance.random() * 0.1)),
-            fork.Process(target=untag_and_collect, args=(store.root, chance.random() * 0.3)),
+            fork.Process(target=read_mounted, args=reader),
+            fork.Process(target=untag_and_collect, args=collector),
         ]
         for work in works:
             work.start()

@@ -77,7 +77,7 @@ def test_an_interrupted_build_leaves_nothing(
     assert processes_in(workshop)
     assert mounts_in(workshop)
     running.send_signal(number)
-    _, errors = running.communicate(timeout=20)
+    _, errors = running.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
     assert processes_in(workshop) == []
     assert mounts_in(workshop) == []
@@ -90,7 +90,7 @@ def test_a_killed_build_is_swept_by_the_next(
     workshop: Workshop, running: subprocess.Popen[str]
 ) -> None:
     running.kill()
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
     left = workshop.leftovers()
     assert left
     again = workshop.build(ENDLESS.replace(SLEEP, "true"))

@@ -18,11 +18,11 @@ from tests.support.builds import Built, Workshop
 
 pytestmark = [pytest.mark.root, pytest.mark.oci]
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 # Each of two commands waits until the other has written to a cache that both see.
 MEET = (
     "RUN --mount=type=cache,id=meet,target=/m echo > /m/{0}; "
-    "i=0; until test -e /m/{1} || test $i = 3000; do i=$((i+1)); sleep 0.01; done; "
+    "i=0; until test -e /m/{1} || test $i = 9000; do i=$((i+1)); sleep 0.01; done; "
     "test -e /m/{1} && echo {0} > /{0}\n"
 )
 DIAMOND = (
@@ -141,7 +141,7 @@ def test_a_private_cache_is_another_for_each_step_at_once(workshop: Workshop) ->
     use = (
         "RUN --mount=type=cache,id=p,target=/p,sharing=private "
         "--mount=type=cache,id=meet,target=/m test ! -e /p/x && echo > /p/x && echo > /m/{0} && "
-        "i=0; until test -e /m/{1} || test $i = 3000; do i=$((i+1)); sleep 0.01; done; "
+        "i=0; until test -e /m/{1} || test $i = 9000; do i=$((i+1)); sleep 0.01; done; "
         "test -e /m/{1} && echo {0} > /{0}\n"
     )
     text = (

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 ROUNDS = 50 if NIGHTLY else 8
-PATIENCE_S = 30
+PATIENCE_S = 60
 # Numbers of our own, so that tests at the same time do not see each other's processes.
 LONG = f"sleep {5_000_000 + os.getpid()}"
 CACHE = "--mount=type=cache,id=c,target=/c,sharing=locked"

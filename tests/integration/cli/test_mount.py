@@ -1,5 +1,6 @@
 """`mount` and `umount`: what is shown, what is refused, what stays."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -151,8 +152,11 @@ def test_metadata_here_and_data_there(bare: Cli, base_store: DirectoryStore) -> 
 
 def test_a_daemon_that_is_killed_under_a_mount(cli: Cli, target: Path) -> None:
     cli("mount", BASE, target)
-    os.kill(cli.json("daemon", "status")["pid"], signal.SIGKILL)
-    assert "daemon restart" in cli.fails(NotFoundError, "stats").hint
+    pid = cli.json("daemon", "status")["pid"]
+    with (cli.home / "run/start.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # its successor has to wait
+        os.kill(pid, signal.SIGKILL)
+        assert "daemon restart" in cli.fails(NotFoundError, "stats").hint
     cli("daemon", "restart")
     assert (target / "bin/sh").read_bytes()
     assert cli.json("stats")["layers"][0]["read_bytes"] > 0
@@ -172,5 +176,5 @@ def test_the_daemon(cli: Cli, target: Path) -> None:
     assert after["pid"] != before["pid"]
     assert (target / "etc/group").read_text().startswith("root:")
     cli("umount", target)
-    assert cli.json("daemon", "stop") == {"stopped": True}
+    assert cli.stop_daemon() == {"stopped": True}
     cli.fails(NotFoundError, "daemon", "status")

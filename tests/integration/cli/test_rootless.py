@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.root, pytest.mark.fuse, pytest.mark.peers("fusermount3
 
 BASE, LAYER, ENV = map(Reference.parse, ("base/all:1", "workspace/changes:1", "env/all:1"))
 MIB = 1 << 20
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

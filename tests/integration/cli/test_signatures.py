@@ -47,7 +47,7 @@ def test_a_lazy_mount_from_a_store_in_which_a_tag_was_changed(cli: Cli, key: Pat
     assert ran.status == 0, ran
     assert (target / "opt/tool").read_text() == "1"
     assert cli.run("umount", target, home=there).status == 0
-    assert cli.run("daemon", "stop", home=there).status == 0
+    cli.stop_daemon(there)
 
     opened = DirectoryStore.open(cli.folder / "store")
     evil = opened.resolve(Reference.parse("env/evil:1"))

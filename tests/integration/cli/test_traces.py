@@ -4,13 +4,12 @@ import json
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dsec_layers.errors import BusyError, CorruptError, InvalidInputError, NotFoundError
+from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.client import DaemonClient
 from dsec_layers.linux import detached
 from dsec_layers.model.reference import Reference
@@ -58,14 +57,7 @@ class Runs:
         for path in paths:
             (self.target / path).read_bytes()
         self.cli("umount", self.target)
-        self.settle()
-
-    def settle(self) -> None:
-        """What is mounted next finds nothing mounted: the kernel has let go of all layers."""
-        give_up = time.monotonic() + 60
-        while (ran := self.cli.run("daemon", "stop")).status == BusyError.exit_code:
-            assert time.monotonic() < give_up, ran
-        assert ran.status == 0, ran
+        self.cli.stop_daemon()  # what is mounted next finds nothing mounted
 
     def shown(self, reference: str = ENV) -> set[str]:
         return {each["path"] for each in self.cli.json("trace", "show", reference)["files"]}
@@ -120,7 +112,7 @@ def test_a_killed_daemon_loses_no_more_than_moments(cli: Cli, runs: Runs) -> Non
     detached.wait_for_exit(pid, 30)
     (runs.target / "lib/used/b").read_bytes()  # served by the successor
     cli("umount", runs.target)
-    runs.settle()
+    cli.stop_daemon()
     assert runs.shown() >= {"/bin/b", "/lib/used/b"}
     assert cli.json("trace", "show", ENV)["runs"] == 1
 
@@ -216,7 +208,7 @@ def test_a_damaged_trace_fails_no_mount(cli: Cli, runs: Runs) -> None:
     cli("mount", ENV, runs.target)
     assert (runs.target / "bin/b").read_bytes() == FILES["bin/b"]
     cli("umount", runs.target)
-    runs.settle()
+    cli.stop_daemon()
     log = [json.loads(line) for line in (cli.home / "run/daemon.log").read_text().splitlines()]
     assert any("it is ignored" in entry["message"] for entry in log)
     assert "/bin/b" in runs.shown()

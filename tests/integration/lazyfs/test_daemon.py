@@ -32,6 +32,7 @@ from dsec_layers.linux import detached, mount
 from dsec_layers.model.manifest import OCI_MANIFEST, Descriptor
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support import lazy_daemon
+from tests.support.chaos import processes_of
 from tests.support.damage import blob_path, flip_bit
 from tests.support.devices import put_device
 from tests.support.layers import file_tree, pack_tree
@@ -659,8 +660,11 @@ def test_daemons_that_die_at_once_are_nobodys_successors(
     with ThreadPoolExecutor(1) as pool:
         gone = pool.submit(detached.wait_for_exit, holder, 60)
         while not gone.done():
-            with contextlib.suppress(DaemonError, ProcessLookupError):
-                kill(client.status().pid)
+            for pid, line in processes_of(disk / "home"):
+                if f"-m {MODULE} " in line:
+                    with contextlib.suppress(ProcessLookupError):
+                        kill(pid)
+            time.sleep(0.05)
         assert gone.result()
     with pytest.raises(OSError):  # noqa: PT011
         read_direct(attached.path, 0, BLOCK)

@@ -28,7 +28,9 @@ from tests.support.stores import put_environment, put_layer
 
 TIMES = 200 if NIGHTLY else 5
 BASE, WORK, ENV = (Reference.parse(name) for name in ("base/b:1", "workspace/w:1", "env/e:1"))
-WITHOUT_GRACE = Rules(grace_s=-1, workers=2, timing=Timing(announcement_s=6, poll_s=0.01))
+WITHOUT_GRACE = Rules(grace_s=-1, workers=2, timing=Timing(poll_s=0.01))
+# For one that is killed, and waited for: it refuses itself when it stands still for half of that.
+SOON_DEAD = Rules(grace_s=-1, workers=2, timing=Timing(announcement_s=6, poll_s=0.01))
 FORK = multiprocessing.get_context("fork")
 
 pytestmark = pytest.mark.timeout(1800 if NIGHTLY else 120)
@@ -87,8 +89,8 @@ def push(reference: Reference, source: DirectoryStore, folder: Path) -> None:
     transfer.copy(reference, source, DirectoryStore.open(folder), workers=2)
 
 
-def gather(folder: Path) -> None:
-    collect(DirectoryStore.open(folder), WITHOUT_GRACE)
+def gather(folder: Path, rules: Rules = WITHOUT_GRACE) -> None:
+    collect(DirectoryStore.open(folder), rules)
 
 
 def test_two_pushes_of_the_same_new_layer(source: DirectoryStore, tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_collectors_that_are_killed(source: DirectoryStore, tmp_path: Path) -> N
         chance = random.Random(number)
         store = spoiled(source, tmp_path / f"{number}", chance)
         push(WORK, source, store.root)
-        victim = started(partial(gather, store.root), chance)
+        victim = started(partial(gather, store.root, SOON_DEAD), chance)
         pusher = started(partial(push, ENV, source, store.root), chance)
         time.sleep(chance.random() * 0.06)
         with contextlib.suppress(ProcessLookupError):

@@ -39,7 +39,7 @@ def relayed(agent: agents.Agent, life: Callable[[Channel, Relay], Awaitable[None
                 channel.close()
                 await asyncio.sleep(0)
 
-    asyncio.run(asyncio.wait_for(connected(), 60))
+    asyncio.run(asyncio.wait_for(connected(), 100))
 
 
 def test_output_goes_on_where_it_was_when_the_connection_breaks(agent: agents.Agent) -> None:

@@ -29,7 +29,7 @@ def stream() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     with ours, agents.first_process([str(binary.path())], theirs):
         theirs.close()
-        ours.settimeout(20)
+        ours.settimeout(60)
         yield ours
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -73,7 +75,8 @@ def test_space_that_is_freed_goes_back_to_the_node(box: Box) -> None:
     box.ok("head -c 32000000 /dev/zero > /much; sync")
     full = image.stat().st_blocks
     box.ok("rm /much; sync")
-    assert image.stat().st_blocks < full - 40_000
+    while image.stat().st_blocks >= full - 40_000:
+        time.sleep(0.02)  # ext4 discards after the commit that sync waits for
 
 
 def test_many_files(box: Box) -> None:

@@ -78,7 +78,8 @@ def test_memory_goes_to_swap_and_comes_back(boxes: Sandboxes) -> None:
 
 
 def test_it_stands_still_and_goes_on(boxes: Sandboxes, box: Box) -> None:
-    box.ok("(while :; do echo >> /tmp/ticks; done) >/dev/null 2>&1 & echo")
+    ticking = "(while :; do echo >> /tmp/ticks; done) >/dev/null 2>&1 &"
+    box.ok(f"{ticking} until test -s /tmp/ticks; do :; done")
     box.tier.pause(box.running)
     ticks = box.folder / "root/tmp/ticks"
     size = ticks.stat().st_size

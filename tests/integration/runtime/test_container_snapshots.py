@@ -39,7 +39,8 @@ def test_what_the_platform_mounts_on_is_no_part_of_a_snapshot(boxes: Sandboxes) 
 
 def test_a_sandbox_that_writes_all_the_time_stands_still_for_it(boxes: Sandboxes) -> None:
     box = boxes.create()
-    box.ok("(while :; do echo >> /busy; done) >/dev/null 2>&1 & echo")
+    writing = "(while :; do echo >> /busy; done) >/dev/null 2>&1 &"
+    box.ok(f"{writing} until test -s /busy; do :; done")
     boxes.tier.snapshot(box.running, "toolkit/busy:1")
     size = int(box.ok("stat -c %s /busy"))
     box.ok(f"while test $(stat -c %s /busy) -le {size}; do :; done")

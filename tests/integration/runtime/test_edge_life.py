@@ -62,12 +62,13 @@ class Losing(Transport):
         self.lost = 0
         send = self._http.request
 
-        async def losing(*words: object, **options: object) -> object:
-            response = await send(*words, **options)  # type: ignore[arg-type]
-            if self.lost < 2:
-                self.lost += 1
-                raise ConnectionResetError("lost on its way")
-            return response
+        @contextlib.asynccontextmanager
+        async def losing(*words: object, **options: object) -> AsyncIterator[object]:
+            async with send(*words, **options) as response:  # type: ignore[arg-type]
+                if self.lost < 2:
+                    self.lost += 1
+                    raise ConnectionResetError("lost on its way")
+                yield response
 
         self._http.request = losing  # type: ignore[method-assign, assignment]
 
@@ -97,22 +98,25 @@ async def test_any_request_to_a_paused_one_resumes_it(sandbox: Sandbox) -> None:
 
 
 async def test_idling_ends_it_and_pausing_stops_that_clock(client: DSecClient) -> None:
-    idle = await client.run_container(args(ttl_running_stop=1.0))
-    paused = await client.run_container(args(ttl_running_stop=1.0))
+    paused = await client.run_container(args())
     await paused.pause()
+    await paused.set_ttl(running_stop=1.0)
+    idle = await client.run_container(args(ttl_running_stop=1.0))
     info = await ended(idle)
     assert (info.state, info.reason) == (State.STOPPED, "it was idle for 1 s")
     assert (await paused.refresh()).state is State.PAUSED
     with pytest.raises(errors.StateConflictError, match="idle"):
         await idle.run_shell("true")
-    assert (await paused.run_shell("echo here")).text == "here\n"
-    await paused.set_ttl(running_stop=None)
+    async with await paused.start(["cat"], stdin=True) as process:  # in use, it does not idle
+        await process.write("here\n")
+        assert (await anext(aiter(process))).data == b"here\n"
+        await paused.set_ttl(running_stop=None)
     assert (await paused.refresh()).ends_s is None
     await paused.stop()
 
 
 async def test_sandboxes_end_when_their_owner_has_died(edge: RealEdge) -> None:
-    async with edge.client(owner="trainer", lease_s=1.5) as owner, edge.client() as other:
+    async with edge.client(owner="trainer", lease_s=3.0) as owner, edge.client() as other:
         mine = await owner.run_container(args())
         free = await other.run_container(args())
         await asyncio.sleep(4)  # it lives, and renews

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -157,13 +158,14 @@ async def test_callers_at_once_never_meet(client: DSecClient) -> None:
 
 async def test_a_client_that_leaves_ends_its_task(edge: RealEdge, client: DSecClient) -> None:
     await settled(client)
-    asking = asyncio.create_task(client.run_fncall(task("sleep 4711")))
-    while not processes("sleep\0004711"):
+    words = f"sleep\0{4_000_000 + os.getpid()}"  # of other runs of the tests there may be others
+    asking = asyncio.create_task(client.run_fncall(task(words.replace("\0", " "))))
+    while not processes(words):
         await asyncio.sleep(0.01)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     await settled(client)
-    assert not processes("sleep\0004711")
+    assert not processes(words)
 
 
 def processes(words: str) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from dsec_layers.registry.s3.store import S3Store
 from tests.support import faultgate
 from tests.support.cli import ROOT
 from tests.support.closure import check_closures
+from tests.support.faultgate import Fault
 from tests.support.s3servers import S3Server
 from tests.support.stores import put_layer
 
@@ -49,16 +51,26 @@ def test_what_no_tag_leads_to_is_collected(name: str, request: pytest.FixtureReq
 
 
 def test_a_writer_that_is_killed(seaweed: S3Server) -> None:
-    prefix = f"collect/{uuid4()}"
+    prefix, killed = f"collect/{uuid4()}", threading.Event()
+
+    def complete(_count: int, line: str) -> Fault | None:
+        """However late we are: its last word waits for its end, and is not heard."""
+        if not (line.startswith("POST") and "uploadId=" in line):
+            return None
+        killed.wait(60)
+        return Fault(drop=True)
+
     with faultgate.before(seaweed.endpoint.removeprefix("http://")) as gate:
         url = seaweed.url(prefix).replace(seaweed.endpoint, f"http://{gate.address}")
         words = [sys.executable, "-m", "tests.support.moving_much", url, "1", str(64 << 20)]
-        gate.bytes_per_s = 32 << 20
+        gate.bytes_per_s, gate.plan = 32 << 20, complete
         with subprocess.Popen(words, cwd=ROOT) as child:
             while not any("partNumber=2" in each.line for each in list(gate.passed)):
                 assert child.poll() is None
                 time.sleep(0.01)
             child.kill()
+            child.wait()
+            killed.set()
     store = S3Store.open(seaweed.url(prefix))
     assert seaweed.keys(prefix) == [f"{prefix}/dsec-store.json"]
     assert len(seaweed.uploads(prefix)) == 1
