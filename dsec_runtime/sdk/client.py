@@ -181,7 +181,7 @@ class DSecClient:
     async def metrics(self) -> str:
         """Its figures, as Prometheus reads them."""
         async with self._transport.stream("GET", "/metrics") as response:
-            return (await response.aread()).decode()
+            return (await response.read()).decode()
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens to all sandboxes that are ours, from now on."""

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from dsec_runtime.messages import Event
-from dsec_runtime.sdk.transport import Params, Transport
+from dsec_runtime.sdk.http1 import Params
+from dsec_runtime.sdk.transport import Transport
 
 _decode: Final = msgspec.json.Decoder(Event).decode
 
@@ -17,7 +18,7 @@ async def follow(transport: Transport, path: str, params: Params) -> AsyncIterat
     """The events that the edge sends, until it has no more. Raises SandboxError."""
     rest = b""
     async with transport.stream("GET", path, params=params) as response:
-        async for data in response.aiter_raw():
+        async for data in response.parts():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 yield _decode(line)

@@ -54,7 +54,7 @@ class Files:
         """The same in pieces."""
         params: dict[str, str | int | None] = {"path": path, "offset": offset, "length": length}
         async with self._transport.stream("GET", self._path, params=params) as response:
-            async for part in response.aiter_raw():
+            async for part in response.parts():
                 yield part
 
     async def write(
@@ -69,7 +69,7 @@ class Files:
             async with self._transport.stream(
                 "PUT", self._path, params=params, content=content, headers=_OCTETS
             ) as response:
-                return msgspec.json.decode(await response.aread(), type=FileInfo)
+                return msgspec.json.decode(await response.read(), type=FileInfo)
 
         return await (self._transport.again(put) if isinstance(raw, bytes) else put())
 
@@ -127,7 +127,7 @@ class Files:
         async with self._transport.stream(
             "PUT", method, params=params, content=counted, headers=headers
         ) as response:
-            await response.aread()
+            await response.read()
 
     async def download(
         self, remote: str, local: Path | str, *, on_progress: OnProgress | None = None
@@ -143,7 +143,7 @@ class Files:
         async with self._transport.stream(
             "GET", f"{self._path}/tree", params={"path": remote}
         ) as response:
-            return await trees.unpack(trees.counted(response.aiter_raw(), on_progress), target)
+            return await trees.unpack(trees.counted(response.parts(), on_progress), target)
 
     @contextlib.asynccontextmanager
     async def watch(self, path: str) -> AsyncIterator[AsyncIterator[FileChange]]:

@@ -71,7 +71,7 @@ class Run:
             content=msgspec.json.encode(self._request),
             headers=_HEADERS,
         ) as response:
-            async for data in response.aiter_raw():
+            async for data in response.parts():
                 for frame in parser.feed(data):
                     piece = self._position.take(frame)
                     if piece is not None:

@@ -23,11 +23,10 @@ from dsec_runtime.errors import (
 )
 from dsec_runtime.messages import JSON, KEY_HEADER, OWNER_HEADER
 from dsec_runtime.sdk.address import Address
+from dsec_runtime.sdk.http1 import BrokenError, Content, Http, Params, Response, query
 from dsec_runtime.spec import Problem
 
 T = TypeVar("T")
-Params = Mapping[str, str | int | float | bool | list[str] | None]
-
 _SAFE: Final = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _encode = msgspec.json.encode
@@ -51,16 +50,12 @@ class Transport:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         if owner:
             self._headers[OWNER_HEADER] = owner
-        self._http = httpx.AsyncClient(
-            transport=self._new_transport(),
-            base_url=address.base,
-            headers=self._headers,
-            timeout=httpx.Timeout(None, connect=5.0),
-        )
+        self._http = Http(address, self._headers, self._tls)
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.aclose()
+        """Close all connections that are not in use."""
+        self._http.close()
+        await asyncio.sleep(0)  # they close in the next round of the loop
 
     async def call(
         self,
@@ -85,13 +80,12 @@ class Transport:
         safe = again or method in _SAFE or key is not None
 
         async def ask() -> T:
-            response = await self._http.request(
-                method, path, content=content, params=_given(params), headers=headers
-            )
-            raise_for(response.status_code, response.content)
-            if answer is type(None):
-                return None
-            return msgspec.json.decode(response.content, type=answer)
+            async with self._http.request(
+                method, path, params=params, content=content, headers=headers
+            ) as response:
+                said = await response.read()
+            raise_for(response.status, said)
+            return None if answer is type(None) else msgspec.json.decode(said, type=answer)
 
         try:
             async with asyncio.timeout(timeout):
@@ -116,7 +110,7 @@ class Transport:
     async def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
         try:
             return await ask()
-        except (httpx.TransportError, OSError) as error:
+        except OSError as error:
             raise self.unreachable(error) from error
 
     @contextlib.asynccontextmanager
@@ -126,34 +120,31 @@ class Transport:
         path: str,
         *,
         params: Params | None = None,
-        content: AsyncIterator[bytes] | bytes | None = None,
+        content: Content | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[Response]:
         """An answer to be read piece by piece. Raises SandboxError, EdgeUnreachableError."""
         try:
-            async with self._http.stream(
-                method, path, params=_given(params), content=content, headers=dict(headers or {})
+            async with self._http.request(
+                method, path, params=params, content=content, headers=headers
             ) as response:
-                if response.status_code >= 400:
-                    raise_for(response.status_code, await response.aread())
+                if response.status >= 400:
+                    raise_for(response.status, await response.read())
                 yield response
-        except httpx.TransportError as error:
+        except BrokenError as error:
             raise self.unreachable(error) from error
 
     def client_below(self, path: str, timeout: float | None) -> httpx.AsyncClient:
         """A client of its own for what the edge serves below a path."""
         return httpx.AsyncClient(
-            transport=self._new_transport(),
+            transport=httpx.AsyncHTTPTransport(
+                uds=self.address.socket,
+                verify=self._tls or False,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            ),
             base_url=self.address.base + path,
             headers=self._headers,
             timeout=timeout,
-        )
-
-    def _new_transport(self) -> httpx.AsyncHTTPTransport:
-        return httpx.AsyncHTTPTransport(
-            uds=self.address.socket,
-            verify=self._tls or False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
 
     async def open_socket(
@@ -164,8 +155,7 @@ class Transport:
         most_bytes: int = wire.MAX_PAYLOAD_BYTES + (1 << 20),
     ) -> ClientConnection:
         """A WebSocket, whose messages have at most so many bytes. Raises EdgeUnreachableError."""
-        query = str(httpx.QueryParams(_given(params)))
-        uri = self.address.base.replace("http", "ws", 1) + path + (f"?{query}" if query else "")
+        uri = self.address.base.replace("http", "ws", 1) + path + query(params)
         options: dict[str, Any] = {
             "additional_headers": self._headers,
             "compression": None,
@@ -211,13 +201,3 @@ def data_of(message: str | bytes) -> bytes:
 def problem(told: Problem) -> SandboxError:
     """The error behind a problem."""
     return from_code(told.code, told.message, told.hint, told.detail)
-
-
-def _given(params: Params | None) -> dict[str, str | list[str]]:
-    found: dict[str, str | list[str]] = {}
-    for name, value in (params or {}).items():
-        if isinstance(value, bool):
-            found[name] = "true" if value else "false"
-        elif value is not None:
-            found[name] = value if isinstance(value, list) else str(value)
-    return found
