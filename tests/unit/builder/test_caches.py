@@ -85,5 +85,5 @@ def test_a_locked_cache_waits_and_finds_one_that_was_removed_meanwhile(
         waiting.start()
         assert got == []
         shutil.rmtree(tmp_path / "caches/a")
-    waiting.join(10)
+    waiting.join(60)
     assert got == [True]

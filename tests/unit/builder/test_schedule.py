@@ -39,13 +39,14 @@ def test_what_needs_nothing_runs_side_by_side_and_the_rest_waits() -> None:
 
 def test_no_more_than_jobs_run_at_once() -> None:
     running, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(3, timeout=PATIENCE_S)
 
     def perform(number: int) -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
+        together.wait()
         with lock:
             running -= 1
 

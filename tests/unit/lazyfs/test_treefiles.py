@@ -41,7 +41,7 @@ def read(files: TreeFiles, wanted: Node, offset: int, length: int) -> bytes:
         done.set()
 
     files.start_read(wanted, offset, length, finished)
-    assert done.wait(20)
+    assert done.wait(60)
     [(parts, error)] = got
     if error is not None:
         assert not parts

@@ -23,7 +23,7 @@ from tests.support.lazy import BLOCK, NO_WAIT, Rig, counted, device_bytes, read
 
 SHORT = LaneLimits(
     threads=2,
-    deadline_s=0.2,
+    deadline_s=0.6,  # what answers at once must not be overdue on a busy machine
     least_bytes_per_s=1 << 30,
     retries=Retries(attempts=2, first_s=0.001),
     breaker=BreakerLimits(failures=2, first_pause_s=0.02, most_pause_s=0.04),

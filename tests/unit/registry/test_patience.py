@@ -98,7 +98,7 @@ def test_who_waits_when_the_process_is_to_end_fails_at_once() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(Patience(most_asked_s=1e9).call, flaky, judge)
-        assert asked.wait(10)
+        assert asked.wait(60)
         patience.give_up()
         with pytest.raises(OSError, match="line cut"):
             waiting.result(30)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+import msgspec
 import pytest
 
 from dsec_runtime.channel.channel import Channel
@@ -27,7 +28,7 @@ from dsec_runtime.tiers.fncall.traces import Traces
 from dsec_runtime.tiers.tier import Running
 
 T = TypeVar("T")
-SETTINGS = FncallSettings(most=2, total=3, spare=0, patience_s=5, waiting=50, tasks=5)
+SETTINGS = FncallSettings(most=2, total=3, spare=0, patience_s=60, waiting=50, tasks=5)
 A, B = (Kindred(Environment(reference=f"env/{name}:1"), SETTINGS.filled(Limits())) for name in "ab")
 
 
@@ -154,11 +155,12 @@ async def test_what_is_not_clean_is_replaced() -> None:
     world.pool.give_back(first, "c")
     second = await world.pool.claim(A)
     assert second.id != first.id
-    await asyncio.sleep(0)
-    assert len(world.discards) == 1
+    while not world.discards:  # the second is made meanwhile
+        await asyncio.sleep(0.001)
     assert world.channels[first.id].killed == ["c"]
     world.pool.give_back(second, "d")
     await world.settled()
+    assert len(world.discards) == 1
     assert world.makers.there == {second.id}
     await world.end()
 
@@ -296,8 +298,9 @@ async def test_one_that_is_handed_to_a_caller_who_just_left_is_not_lost() -> Non
 
 
 async def test_a_queue_that_is_too_long_and_a_wait_too() -> None:
-    world = World(FncallSettings(most=1, total=1, waiting=1, patience_s=0.05))
+    world = World(FncallSettings(most=1, total=1, waiting=1))
     member = await world.pool.claim(A)
+    world.pool.settings = msgspec.structs.replace(world.pool.settings, patience_s=0.05)
     waiting = asyncio.create_task(world.pool.claim(A))
     await asyncio.sleep(0)
     with pytest.raises(OverloadedError, match="wait already"):
