@@ -8,12 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from dsec_runtime.spec import (
+    USUAL_SNAPSHOT,
     ExecEnd,
     ExecSpec,
     FncallTask,
     NetworkRule,
     Problem,
     Seconds,
+    SnapshotOptions,
     State,
     Tier,
 )
@@ -79,6 +81,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Make a layer of what the sandbox wrote; `reference` is its name, as `workspace/my/it:v2`."""
 
     reference: str
+    options: SnapshotOptions = USUAL_SNAPSHOT
 
 
 class SnapshotAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -234,6 +234,21 @@ class NetworkCounts(msgspec.Struct, frozen=True, kw_only=True):
     refused_names: tuple[RefusedName, ...] = ()
 
 
+class SnapshotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a sandbox's changes does not become part of a layer of them (docs/residue.md).
+
+    Residue is left out but for the rules in `keep`, and so is what the patterns of `drop` match.
+    `scrub_git` leaves of git repositories only what HEAD needs, so that no later commit is in them;
+    `shallow` no earlier one either.
+    """
+
+    scrub_git: bool = False
+    shallow: bool = False
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+USUAL_SNAPSHOT = SnapshotOptions()
 MOST_OUTPUT_BYTES = 16 * MIB
 
 

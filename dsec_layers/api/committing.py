@@ -147,7 +147,7 @@ class _Commit:
             leases.hold(self.bench.local, blobs, purpose="commit") as held,
             work_folder(self.bench.home.root, "commit") as folder,
             manager(self.bench).layer_dirs(self.sandbox.layers) as lowers,
-            sandboxes.shown(self.bench, self.sandbox, lowers) as view,
+            sandboxes.shown(self.bench, self.sandbox, lowers, folder) as view,
         ):
             return self._made(held, Repositories(view, folder, lowers), lowers)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dsec_layers.api.mounting import manager
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.api.workfolder import VIEW
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import mount, overlays
@@ -74,14 +75,19 @@ def lent(bench: Workbench, upper: Path, digests: Sequence[str]) -> Sandbox:
 
 
 @contextlib.contextmanager
-def shown(bench: Workbench, sandbox: Sandbox, lowers: Sequence[Path]) -> Iterator[Path]:
+def shown(bench: Workbench, sandbox: Sandbox, lowers: Sequence[Path], work: Path) -> Iterator[Path]:
     """Where all of the sandbox is seen; one that is not mounted is for the length of the block.
 
-    `lowers` are the folders of its layers, lowest first.
+    `lowers` are the folders of its layers, lowest first, `work` is a work folder.
     """
     if sandbox.lent:
-        with mount.overlay_view([sandbox.upper, *reversed(lowers)]) as view:
+        view = work / VIEW  # on a path that git(1) can resolve, which a mount without one has not
+        view.mkdir()
+        mount.mount_overlay(view, [sandbox.upper, *reversed(lowers)])
+        try:
             yield view
+        finally:
+            mount.unmount(view, lazy=True)
         return
     if sandbox.target is not None:
         yield sandbox.target

@@ -70,6 +70,9 @@ def _scrub(folder: Path, work: Path, name: str, *, shallow: bool) -> Scrubbed:
     head = shadow.asked("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
     before = _objects(shadow)
     references = shadow.lines("for-each-ref", "--format=%(refname)")
+    branch = gitshadow.symbolic_head(shadow)
+    if head is None and (branch is None or branch.encode() in references):
+        raise InvalidInputError("is broken: HEAD names no commit that is there")
     if shallow and head:
         (shadow.folder / "shallow").write_text(head + "\n")
     tags = _tags(shadow, shallow=shallow) if head else []
@@ -79,7 +82,6 @@ def _scrub(folder: Path, work: Path, name: str, *, shallow: bool) -> Scrubbed:
         result.run("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     except DsecError as error:
         raise InvalidInputError(f"is broken: {error.message}") from error
-    branch = gitshadow.symbolic_head(shadow)
     gone = [each for each in references if each not in kept and each != (branch or "").encode()]
     removed = before - _objects(result)
     attested = GitScrubbed(

@@ -79,11 +79,32 @@ def stop(context: EdgeContext, sandboxes: tuple[str, ...], every: bool) -> None:
 @click.command(short_help="Make a layer of what a sandbox wrote.")
 @_sandbox
 @click.argument("reference", type=ReferenceType(Kind.WORKSPACE, Kind.TOOLKIT))
+@click.option("--scrub-git", is_flag=True, help="Keep of git repositories only what HEAD needs.")
+@click.option("--shallow", is_flag=True, help="Scrub, and keep no commit but HEAD itself.")
+@click.option("--keep", multiple=True, metavar="RULE", help="Do not leave out what RULE names.")
+@click.option("--drop", multiple=True, metavar="GLOB", help="Leave these paths out too.")
 @json_option
 @pass_edge
-def snapshot(context: EdgeContext, sandbox: str, reference: Reference) -> None:
-    """Make the layer REFERENCE of what SANDBOX wrote, while it runs."""
-    digest = _one(context, sandbox, lambda each: each.snapshot(str(reference)))
+def snapshot(
+    context: EdgeContext,
+    sandbox: str,
+    reference: Reference,
+    scrub_git: bool,
+    shallow: bool,
+    keep: tuple[str, ...],
+    drop: tuple[str, ...],
+) -> None:
+    """Make the layer REFERENCE of what SANDBOX wrote, while it runs.
+
+    Caches, logs and other residue are left out (docs/residue.md), which the layer attests.
+    """
+
+    def ask(each: Sandbox) -> Awaitable[str]:
+        return each.snapshot(
+            str(reference), scrub_git=scrub_git, shallow=shallow, keep=keep, drop=drop
+        )
+
+    digest = _one(context, sandbox, ask)
     made = {"reference": str(reference), "digest": digest}
     context.output.result(made, lambda: f"{reference} {digest}")
 

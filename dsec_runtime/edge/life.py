@@ -20,7 +20,7 @@ from dsec_runtime.edge.sandboxes import Sandboxes, not_possible
 from dsec_runtime.edge.transitions import FINAL, LIVE
 from dsec_runtime.edge.watching import Watching
 from dsec_runtime.errors import EdgeUnreachableError, InfrastructureError, LostError, SandboxError
-from dsec_runtime.spec import State
+from dsec_runtime.spec import SnapshotOptions, State
 from dsec_runtime.tiers.tier import Running, TierDriver, Usage
 
 if TYPE_CHECKING:
@@ -148,14 +148,14 @@ class Life:
             if entry.state in LIVE and entry.state is not State.CREATING:
                 await self._give_up(entry, reason)
 
-    async def snapshot(self, entry: Entry, reference: str) -> str:
+    async def snapshot(self, entry: Entry, reference: str, options: SnapshotOptions) -> str:
         """Make a layer of what it wrote; its digest."""
         async with entry.lock:
             if entry.state not in (State.RUNNING, State.PAUSED):
                 raise not_possible(entry, "be made a layer of")
             driver, running = self._of(entry)
             await entry.quiet()
-            return await self.driving.call(driver.snapshot, running, reference)
+            return await self.driving.call(driver.snapshot, running, reference, options)
 
     async def usage(self, entry: Entry) -> Usage:
         """What it uses now, whether it runs or is paused."""

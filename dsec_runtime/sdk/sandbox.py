@@ -28,6 +28,7 @@ from dsec_runtime.spec import (
     NetworkCounts,
     NetworkRule,
     SandboxInfo,
+    SnapshotOptions,
 )
 
 
@@ -78,9 +79,25 @@ class Sandbox(Commands):
         path = f"{self._path}/resume"
         return self._note(await self._transport.call("POST", path, SandboxInfo, again=True))
 
-    async def snapshot(self, reference: str) -> str:
-        """Make a layer of what it wrote, named `reference`; the layer's digest."""
-        body = SnapshotRequest(reference=reference)
+    async def snapshot(
+        self,
+        reference: str,
+        *,
+        scrub_git: bool = False,
+        shallow: bool = False,
+        keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+    ) -> str:
+        """Make a layer of what it wrote, named `reference`; the layer's digest.
+
+        Residue is left out (docs/residue.md) but for the rules in `keep`, and so is what the
+        patterns of `drop` match. With `scrub_git` only what HEAD needs is left of git repositories,
+        with `shallow` not even its history. The config of the layer attests all of that.
+        """
+        options = SnapshotOptions(
+            scrub_git=scrub_git, shallow=shallow, keep=tuple(keep), drop=tuple(drop)
+        )
+        body = SnapshotRequest(reference=reference, options=options)
         answer = await self._transport.call("POST", f"{self._path}/snapshot", SnapshotAnswer, body)
         return answer.digest
 

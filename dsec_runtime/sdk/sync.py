@@ -395,9 +395,21 @@ class Sandbox:
         """Let it go on."""
         return run(self._inner.resume())
 
-    def snapshot(self, reference: str) -> str:
+    def snapshot(
+        self,
+        reference: str,
+        *,
+        scrub_git: bool = False,
+        shallow: bool = False,
+        keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+    ) -> str:
         """Make a layer of what it wrote, named `reference`; the layer's digest."""
-        return run(self._inner.snapshot(reference))
+        return run(
+            self._inner.snapshot(
+                reference, scrub_git=scrub_git, shallow=shallow, keep=keep, drop=drop
+            )
+        )
 
     def fork(self, count: int = 1, *, labels: Mapping[str, str] | None = None) -> list[Sandbox]:
         """So many new sandboxes that begin with its files as they are now."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dsec_runtime.errors import SandboxError
 from dsec_runtime.network.network import Network
-from dsec_runtime.spec import SandboxSpec
+from dsec_runtime.spec import USUAL_SNAPSHOT, SandboxSpec, SnapshotOptions
 from dsec_runtime.tiers.tier import OomKill, Running, TierDriver, Usage
 
 
@@ -40,9 +40,11 @@ class NetworkedTier:
         """See TierDriver."""
         self._tier.resume(running)
 
-    def snapshot(self, running: Running, reference: str) -> str:
+    def snapshot(
+        self, running: Running, reference: str, options: SnapshotOptions = USUAL_SNAPSHOT
+    ) -> str:
         """See TierDriver."""
-        return self._tier.snapshot(running, reference)
+        return self._tier.snapshot(running, reference, options)
 
     def fork(self, running: Running, sandboxes: Mapping[str, SandboxSpec]) -> list[Running]:
         """See TierDriver."""

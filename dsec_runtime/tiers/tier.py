@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from dsec_runtime.spec import SandboxSpec
+from dsec_runtime.spec import USUAL_SNAPSHOT, SandboxSpec, SnapshotOptions
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,9 @@ class TierDriver(Protocol):
     def resume(self, running: Running) -> None:
         """Let it go on, with its memory fetched ahead."""
 
-    def snapshot(self, running: Running, reference: str) -> str:
+    def snapshot(
+        self, running: Running, reference: str, options: SnapshotOptions = USUAL_SNAPSHOT
+    ) -> str:
         """Commit what it wrote as a layer under `reference`; the layer's digest."""
 
     def fork(self, running: Running, sandboxes: Mapping[str, SandboxSpec]) -> list[Running]:

@@ -19,7 +19,14 @@ from dsec_runtime.edge.config import EdgeConfig
 from dsec_runtime.edge.pressure import Load
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.errors import CreationFailedError, InfrastructureError
-from dsec_runtime.spec import MIB, Environment, SandboxSpec, Tier
+from dsec_runtime.spec import (
+    MIB,
+    USUAL_SNAPSHOT,
+    Environment,
+    SandboxSpec,
+    SnapshotOptions,
+    Tier,
+)
 from dsec_runtime.tiers.tier import OomKill, Running, Usage
 
 if TYPE_CHECKING:
@@ -82,7 +89,9 @@ class TierDouble:
     def resume(self, running: Running) -> None:
         self._ask("resume", running.id)
 
-    def snapshot(self, running: Running, reference: str) -> str:
+    def snapshot(
+        self, running: Running, reference: str, options: SnapshotOptions = USUAL_SNAPSHOT
+    ) -> str:
         self._ask("snapshot", running.id)
         return f"sha256:{reference}"
 

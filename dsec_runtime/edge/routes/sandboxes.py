@@ -69,9 +69,10 @@ async def resume(call: Call) -> object:
 
 async def snapshot(call: Call) -> object:
     """Make a layer of what it wrote."""
-    entry, wanted = call.entry(), call.body(SnapshotRequest).reference
-    digest = await call.edge.driving.finish(call.edge.life.snapshot(entry, wanted))
-    return SnapshotAnswer(reference=wanted, digest=digest)
+    entry, wanted = call.entry(), call.body(SnapshotRequest)
+    work = call.edge.life.snapshot(entry, wanted.reference, wanted.options)
+    digest = await call.edge.driving.finish(work)
+    return SnapshotAnswer(reference=wanted.reference, digest=digest)
 
 
 async def fork(call: Call) -> object:

@@ -18,7 +18,7 @@ from dsec_layers.linux import procinfo
 from dsec_runtime.errors import InfrastructureError, InvalidRequestError, StateConflictError
 from dsec_runtime.linux.kmsg import KernelLog, Victim
 from dsec_runtime.resources import diskimages, views
-from dsec_runtime.spec import SandboxSpec
+from dsec_runtime.spec import USUAL_SNAPSHOT, SandboxSpec, SnapshotOptions
 from dsec_runtime.tiers.container import booting, failures, pausing, snapshots
 from dsec_runtime.tiers.container.booting import Plan, Trace
 from dsec_runtime.tiers.container.node import Node
@@ -108,14 +108,16 @@ class ContainerTier:
         pausing.resume(self._node.groups, running.id)
         self._node.places.sandbox(running.id).paused.unlink(missing_ok=True)
 
-    def snapshot(self, running: Running, reference: str) -> str:
+    def snapshot(
+        self, running: Running, reference: str, options: SnapshotOptions = USUAL_SNAPSHOT
+    ) -> str:
         """See TierDriver."""
         place = self._node.places.sandbox(running.id)
         with (
             failures.told(f"no snapshot of {running.id}"),
             pausing.still(self._node.groups, running.id),
         ):
-            return snapshots.commit(self._node.bench, place, running.digests, reference)
+            return snapshots.commit(self._node.bench, place, running.digests, reference, options)
 
     def fork(self, running: Running, sandboxes: Mapping[str, SandboxSpec]) -> list[Running]:
         """See TierDriver. All copies are of one moment; the disk keeps its size."""

@@ -8,21 +8,34 @@ from collections.abc import Sequence
 from dsec_layers.api.committing import CommitOptions
 from dsec_layers.api.committing import commit as commit_layer
 from dsec_layers.api.workbench import Workbench
+from dsec_layers.builder.gitscrub import ScrubOptions
+from dsec_layers.builder.residuerules import choose
 from dsec_layers.model.reference import Reference
 from dsec_runtime.errors import InfrastructureError
 from dsec_runtime.resources.disks import Disks
+from dsec_runtime.spec import SnapshotOptions
 from dsec_runtime.tiers.container.places import Sandbox
 
 
-def commit(bench: Workbench, sandbox: Sandbox, digests: Sequence[str], reference: str) -> str:
+def commit(
+    bench: Workbench,
+    sandbox: Sandbox,
+    digests: Sequence[str],
+    reference: str,
+    options: SnapshotOptions,
+) -> str:
     """Make the layer `reference` of the changes of a sandbox that stands still; its digest.
 
     Raises what `committing.commit` raises.
     """
     upper = sandbox.disk / "upper"
-    told = commit_layer(
-        bench, upper, Reference.parse(reference), CommitOptions(layers=tuple(digests))
+    scrubs = options.scrub_git or options.shallow
+    wanted = CommitOptions(
+        layers=tuple(digests),
+        rules=choose(options.keep, options.drop),
+        scrub=ScrubOptions(shallow=options.shallow) if scrubs else None,
     )
+    told = commit_layer(bench, upper, Reference.parse(reference), wanted)
     if told.layer is None:
         raise InfrastructureError(f"no layer was made of {sandbox.id}")
     return told.layer.digest

@@ -229,7 +229,7 @@ def test_repositories_below_are_replaced(cli: Cli, sandbox: Path, project: Path)
     assert_hidden(cli, future, head, "", log)
 
 
-@pytest.mark.parametrize("how", ["alternates", "objects", "fifo", "gitdir", "worktree"])
+@pytest.mark.parametrize("how", ["alternates", "objects", "fifo", "gitdir", "worktree", "head"])
 def test_hostile_repositories(cli: Cli, sandbox: Path, project: Path, how: str) -> None:
     meta = project / ".git"
     if how == "alternates":
@@ -241,6 +241,8 @@ def test_hostile_repositories(cli: Cli, sandbox: Path, project: Path, how: str) 
         os.mkfifo(meta / "objects/pack/pack-1.idx")
     elif how == "gitdir":
         (meta / "commondir").write_text("/etc\n")
+    elif how == "head":
+        (meta / "refs/heads/main").write_text(f"{'0' * 39}1\n")
     else:
         git(project, "worktree", "add", "-q", str(sandbox / "tree"), "-b", "tree")
     before = cli.tags()
