@@ -34,7 +34,7 @@ from pathlib import Path
 from bench import shaper
 from bench.report import Metric, Report, ratio
 from bench.trees import make_tree
-from dsec_layers.api import composing, importing, mounting, moving
+from dsec_layers.api import composing, importing, managing, mounting, moving
 from dsec_layers.api.publishing import publish
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.manifest import Provenance
@@ -146,7 +146,7 @@ def _burst(
 
 
 def _daemon_cpu_s(bench: Workbench) -> float:
-    pid = mounting.client(bench).status().pid
+    pid = managing.client(bench).status().pid
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

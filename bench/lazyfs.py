@@ -35,7 +35,7 @@ from pathlib import Path
 from bench import shaper
 from bench.read import FILE_BYTES, REFERENCE, make_tree
 from bench.report import Metric, Report
-from dsec_layers.api import contents, importing, mounting
+from dsec_layers.api import contents, importing, managing, mounting
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.lazyfs.grouping import grouped
@@ -96,7 +96,7 @@ def _cold_read(folder: Path, near: Workbench, readers: int) -> float:
         with mounting.mounted(far, REFERENCE, folder / "far", read_only=True) as rootfs:
             return _fio(rootfs.target / "data", readers)
     finally:
-        mounting.client(far).stop(force=True)
+        managing.client(far).stop(force=True)
 
 
 def _plain_read(folder: Path, near: Workbench) -> float:
@@ -142,7 +142,7 @@ def many_layers(folder: Path) -> dict[str, Metric]:
         layers = list(pool.map(partial(_small_layer, bench), range(LAYERS)))
     noise = random.Random(5).randbytes(CHUNKS * CHUNK_BYTES)
     device = put_device(bench.local, noise, [CHUNK_BYTES] * CHUNKS)
-    daemon = mounting.client(bench).ensure()
+    daemon = managing.client(bench).ensure()
     try:
         empty_mib = _resident_mib(daemon.status().pid)
         first_s: list[float] = []
@@ -160,7 +160,7 @@ def many_layers(folder: Path) -> dict[str, Metric]:
                 raise RuntimeError("what was read is not what was packed")
             full_mib = _resident_mib(daemon.status().pid)
     finally:
-        mounting.client(bench).stop(force=True)
+        managing.client(bench).stop(force=True)
     first, again = statistics.median(first_s), statistics.median(again_s)
     return {
         "mount_1000_layers_s": Metric(again, MOUNT_S, "lower", again_s),
@@ -181,7 +181,7 @@ def _small_layer(bench: Workbench, number: int) -> MountLayer:
 def _timed_mount(
     bench: Workbench, layers: list[MountLayer], seconds: list[float]
 ) -> Iterator[None]:
-    manager = mounting.manager(bench)
+    manager = managing.manager(bench)
     began = time.perf_counter()
     with contextlib.ExitStack() as mounts:
         for start in range(0, LAYERS, LAYERS_EACH):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.report import Metric, Report, interleaved, ratio
-from dsec_layers.api import contents, importing, mounting
+from dsec_layers.api import contents, importing, managing, mounting
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.lazyfs.layers import MountLayer
@@ -56,7 +56,7 @@ def main() -> Report:
         try:
             return Report("read", _measure(bench, layer, folder))
         finally:
-            mounting.client(bench).stop(force=True)
+            managing.client(bench).stop(force=True)
 
 
 def _measure(bench: Workbench, layer: MountLayer, folder: Path) -> dict[str, Metric]:
@@ -100,7 +100,7 @@ def _cold(
         os.close(fd)
     seconds = 0 if how == "read" else COLD_RANDOM_S
     if lazy:
-        mounting.client(bench).restart()
+        managing.client(bench).restart()
         with _lazy(bench, folder) as file:
             return _fio(file, how, block, seconds)
     with _limit(bench, layer, folder) as (_, file):

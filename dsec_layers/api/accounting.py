@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dsec_layers.chunks.table import ChunkTable
-from dsec_layers.lazyfs.loading import decode_table
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.registry import layers as stored

@@ -24,7 +24,7 @@ from dsec_layers.api import contents, dictionary, sandboxes
 from dsec_layers.api.committed import Committed, rows
 from dsec_layers.api.gitrepositories import Repositories
 from dsec_layers.api.knownlayers import known_layer
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.api.parents import layer_source
 from dsec_layers.api.publishing import check_name, packed, tagged
 from dsec_layers.api.sandboxes import Sandbox

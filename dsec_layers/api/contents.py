@@ -18,8 +18,8 @@ from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.erofs.reader import ErofsImage
 from dsec_layers.errors import InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.lazyfs.metadata import MetadataImages
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model import merge
 from dsec_layers.model.tree import BLOCK_SIZE, Entry, EntryKind, Tree
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.api.lending import lend_remotes
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.reference import Kind, Reference
@@ -58,7 +58,7 @@ def hold(
 
     One may be an environment, or a layer with what it was built on; of several, each is a layer,
     the base first, then at most one workspace, then toolkits. `prefetch_bytes` is as for
-    `mounting.manager`. Raises InvalidInputError and what `mounting.mount` raises.
+    `managing.manager`. Raises InvalidInputError and what `mounting.mount` raises.
     """
     with leases.hold(bench.local, purpose="mount") as held:
         stack = _stack(bench, references, held)

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from dsec_layers.api import rootless, traces
+from dsec_layers.api import rootless
 from dsec_layers.api.lending import secured
-from dsec_layers.api.workbench import Stack, Workbench
-from dsec_layers.errors import BusyError, CapabilityMissingError, NotFoundError
-from dsec_layers.lazyfs.client import DaemonClient
-from dsec_layers.lazyfs.devices import DaemonDevices
-from dsec_layers.lazyfs.rootfs import Rootfs, RootfsManager
-from dsec_layers.linux.capabilities import Capability, missing, require
+from dsec_layers.api.managing import client, manager
+from dsec_layers.api.workbench import Workbench
+from dsec_layers.errors import BusyError, CapabilityMissingError
+from dsec_layers.lazyfs.rootfs import Rootfs
+from dsec_layers.linux.capabilities import Capability, missing
 from dsec_layers.model.reference import Reference
 
 
@@ -44,41 +43,6 @@ class Unmounted(msgspec.Struct, frozen=True):
 
     target: str
     upper: str | None
-
-
-def client(bench: Workbench) -> DaemonClient:
-    """The lazy file system daemon of this workbench; it is not started by this."""
-    return DaemonClient(bench.home.root)
-
-
-def running_client(bench: Workbench) -> DaemonClient:
-    """The daemon, which must run. Raises NotFoundError."""
-    found = client(bench)
-    if not found.running():
-        raise NotFoundError(
-            "the lazy file system daemon does not run",
-            hint="`mount`, `run` and `daemon restart` start it",
-        )
-    return found
-
-
-def manager(
-    bench: Workbench, stack: Stack | None = None, prefetch_bytes: int | None = None
-) -> RootfsManager:
-    """Mounts and unmounts; starts the daemon when a layer is first mounted.
-
-    With `stack` it is for mounts of that: what they touch is recorded, and what is known of it is
-    fetched ahead, up to `prefetch_bytes`; None leaves the amount to the daemon, 0 is nothing.
-    Raises CapabilityMissingError when this machine cannot mount layers. That is tried only while no
-    daemon runs: one that does has tried it.
-    """
-    require(Capability.ROOT)
-    daemon = client(bench)
-    if bench.home.root not in _able and not daemon.running():
-        require(Capability.FUSE, Capability.EROFS)
-    _able.add(bench.home.root)
-    start = traces.start(bench, stack.descriptor, prefetch_bytes) if stack else None
-    return RootfsManager(bench.home.root, DaemonDevices(daemon, start))
 
 
 def mount(
@@ -212,7 +176,6 @@ def stop_daemon(bench: Workbench, *, force: bool = False) -> bool:
         time.sleep(_RELEASE_POLL_S)
 
 
-_able: set[Path] = set()  # homes where this process can mount, as it has found out before
 _RELEASE_PATIENCE_S = 2.0
 _RELEASE_POLL_S = 0.02
 

@@ -105,7 +105,7 @@ class PackedBefore(msgspec.Struct, frozen=True):
         """Its frames, if they are made as now; they count among what is held."""
         from dsec_layers.chunks.frame import ENCODER
         from dsec_layers.chunks.frames import StoredFrames
-        from dsec_layers.lazyfs.loading import decode_table
+        from dsec_layers.lazyfs.tables import decode_table
 
         try:
             record = _read(self._place(_key_of_name(reference)))

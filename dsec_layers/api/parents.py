@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,12 +15,14 @@ from dsec_layers.api.parentimages import ParentImages
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.builder.layers import Image, OpenLayer, ParentLayer
 from dsec_layers.errors import InvalidInputError
-from dsec_layers.lazyfs.metadata import MetadataImages
 from dsec_layers.model.content import LocalFile, Source
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.model.tree import EntryKind, Tree
 from dsec_layers.registry.leases import Held
+
+if TYPE_CHECKING:
+    from dsec_layers.lazyfs.metadata import MetadataImages
 
 
 class MountedLayer(msgspec.Struct, frozen=True):
@@ -93,7 +96,9 @@ class Parents:
     @contextlib.contextmanager
     def open(self, layer: ParentLayer) -> Iterator[OpenLayer]:
         """See LayerProvider."""
-        from dsec_layers.api.mounting import manager  # a build from the cache mounts nothing
+        # A build from the cache mounts nothing.
+        from dsec_layers.api.managing import manager
+        from dsec_layers.lazyfs.metadata import MetadataImages
 
         stack = self._stacks[str(layer.digest)]
         self._bench.check_packs(stack.layers)

@@ -22,7 +22,7 @@ from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.repack import repack as repack_chunks
 from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.errors import InvalidInputError
-from dsec_layers.lazyfs.loading import decode_table
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model import canonical
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.manifest import (

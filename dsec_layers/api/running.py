@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsec_layers.api.lending import secured
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.api.runtimes import remembered_runtime
 from dsec_layers.api.workbench import Stack, Workbench
 from dsec_layers.api.workfolder import work_folder

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import VIEW
 from dsec_layers.errors import InvalidInputError, NotFoundError

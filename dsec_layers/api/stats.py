@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dsec_layers.api.mounting import running_client
+from dsec_layers.api.managing import running_client
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import DsecError
 from dsec_layers.lazyfs.protocol import CacheStats, Counts

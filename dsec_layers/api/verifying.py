@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.lazyfs.report import Report
 from dsec_layers.lazyfs.verify import verify_mounted, verify_stored

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dsec_layers.api.mounting import running_client
+from dsec_layers.api.managing import running_client
 from dsec_layers.api.stats import layer_name
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import DaemonError

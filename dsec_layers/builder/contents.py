@@ -141,7 +141,7 @@ class ContentPacker:
     def _add_known(self, content: Content, entry: Entry, scan: Scan) -> None:
         """Add a content that is read only if nothing else has its chunks."""
         runs = self._place(scan, entry)
-        size = sum(length for _, length in runs)
+        size = _bytes_of(runs)
         if size >= LARGE_FILE_BYTES:
             if not self._chunker.add_remembered(scan.digest):
                 with ContentReader(content, entry.size) as reader:
@@ -163,7 +163,7 @@ class ContentPacker:
         with ContentReader(content, entry.size) as reader:
             scan = reader.scan()
             runs = self._place(scan, entry)
-            if sum(length for _, length in runs) >= LARGE_FILE_BYTES:
+            if _bytes_of(runs) >= LARGE_FILE_BYTES:
                 self._chunker.add_stream(scan.digest, reader.stream(runs))
             elif runs:
                 self._chunker.add(scan.digest, b"".join(reader.stream(runs)))
@@ -188,6 +188,10 @@ class ContentPacker:
         if self._progress is not None and self._unreported >= at_least:
             self._progress(self._unreported)
             self._unreported = 0
+
+
+def _bytes_of(runs: Sequence[Run]) -> int:
+    return runs[0][1] if len(runs) == 1 else sum(length for _, length in runs)
 
 
 def _explain(error: OSError, content: Content) -> NoReturn:

@@ -5,7 +5,6 @@ Whatever is not known is refused by name, with its line.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -82,6 +81,8 @@ def _interpret(instruction: Instruction, escape: str) -> Meaning:
     if keyword in _REFUSED:
         raise InvalidInputError(f"{keyword} is not supported", where=where, hint=_REFUSED[keyword])
     if keyword not in _READERS:
+        import difflib  # few Dockerfiles need it
+
         close = difflib.get_close_matches(keyword, _READERS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(_READERS))}"
         raise InvalidInputError(f"unknown instruction {keyword}", where=where, hint=hint)

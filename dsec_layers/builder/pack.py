@@ -1,19 +1,20 @@
 """From a Source to a layer in a store: contents read, laid out, cut, compressed and published.
 
 The calling thread reads every file once, in path order. Other threads hash and compress chunks and
-publish packs meanwhile. Table, EROFS metadata, config and manifest follow, so that nothing is ever
-visible before it is whole. The same source gives the same bytes, however many threads work.
+publish packs meanwhile, then EROFS metadata, table and config. The manifest follows when all of
+them are there, so that nothing is ever visible before it is whole. The same source gives the same
+bytes, however many threads work.
 """
 
 from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, TypeVar
 
 import blake3
 import msgspec
@@ -49,6 +50,9 @@ from dsec_layers.model.manifest import (
 from dsec_layers.model.reference import Kind
 from dsec_layers.model.runconfig import RunConfig
 from dsec_layers.model.tree import BLOCK_SIZE, EntryKind, Tree
+
+T = TypeVar("T")
+_PUBLISHERS: Final = 4
 
 
 class PackedLayer(msgspec.Struct, frozen=True):
@@ -130,10 +134,12 @@ def _attempt(
         metadata = _metadata(tree, tree_digest, contents, Path(folder) / "metadata")
         pipeline.drain()
         pack_blobs, table = packs.finish()
+        publisher.put_later(metadata.data, metadata.blob)
         for repeated in packs.repeated:
             publisher.put_later(repeated.stream(), repeated.pack)
         encoded = table.encode()
         table_part = _part(io.BytesIO(encoded), len(encoded), TABLE_TYPE)
+        publisher.put_later(table_part.data, table_part.blob)
         config = LayerConfig(
             kind=kind,
             name=name,
@@ -144,21 +150,25 @@ def _attempt(
             run=run,
             provenance=provenance,
         )
-        publisher.wait()
-        manifest = _publish(store, pack_blobs, table_part, metadata, config)
+        config_bytes = canonical.encode(config)
+        config_blob = Descriptor.of(config_bytes, CONFIG_TYPE)
+        publisher.put_later(config_bytes, config_blob)
         if before and files and recall:
             chunks = ((chunk.digest, chunk.length) for chunk in table)
-            before.remember(Memory(files.seen, recall.made(chunks)))
+            publisher.do_later(before.remember, Memory(files.seen, recall.made(chunks)))
+        publisher.wait()
+        manifest = LayerManifest(config_blob, metadata.blob, table_part.blob, pack_blobs)
+        store.put(manifest.descriptor(), manifest.encode())
         return PackedLayer(manifest, config, tree)
 
 
 class _Publisher:
-    """Puts packs into the store in the background, one after the other."""
+    """Puts blobs into the store in the background, several at once: most wait for the disk."""
 
     def __init__(self, store: BlobWriter) -> None:
         self._store = store
-        self._pool = ThreadPoolExecutor(1, "publish")
-        self._waiting: list[Future[bool]] = []
+        self._pool = ThreadPoolExecutor(_PUBLISHERS, "publish")
+        self._waiting: list[Future[object]] = []
 
     def __enter__(self) -> _Publisher:
         return self
@@ -166,8 +176,11 @@ class _Publisher:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def put_later(self, source: Path | Iterator[bytes], blob: Descriptor) -> None:
+    def put_later(self, source: Path | bytes | Iterator[bytes], blob: Descriptor) -> None:
         self._waiting.append(self._pool.submit(self._store.put, blob, source, consume=True))
+
+    def do_later(self, work: Callable[[T], object], given: T) -> None:
+        self._waiting.append(self._pool.submit(work, given))
 
     def wait(self) -> None:
         for future in self._waiting:
@@ -213,21 +226,3 @@ def _sizes(tree: Tree, table: ChunkTable) -> Sizes:
         device_bytes=table.device_bytes,
         chunks=len(table),
     )
-
-
-def _publish(
-    store: BlobWriter,
-    packs: tuple[Descriptor, ...],
-    table: _Part,
-    metadata: _Part,
-    config: LayerConfig,
-) -> LayerManifest:
-    """Put all that follows the packs, the manifest last."""
-    config_bytes = canonical.encode(config)
-    config_blob = Descriptor.of(config_bytes, CONFIG_TYPE)
-    manifest = LayerManifest(config_blob, metadata.blob, table.blob, packs)
-    store.put(table.blob, table.data)
-    store.put(metadata.blob, metadata.data)
-    store.put(config_blob, config_bytes)
-    store.put(manifest.descriptor(), manifest.encode())
-    return manifest

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from dsec_layers.builder.hashing import file_digests
 from dsec_layers.builder.patterns import IgnoreRules, compile_pattern, has_wildcard
 from dsec_layers.builder.steps import CopyStep
-from dsec_layers.chunks.content import hash_content
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import inroot
 from dsec_layers.model.content import Source
 from dsec_layers.model.digest import Digest
-from dsec_layers.model.tree import Entry, EntryKind, Tree
+from dsec_layers.model.tree import Entry, Tree
 from dsec_layers.sources.archive import is_tar
 from dsec_layers.sources.scan import scan, scan_file
 
@@ -197,16 +197,9 @@ def _without_owner(entry: Entry) -> Entry:
 
 def _without_times(source: Source) -> Iterator[Entry]:
     """The entries with the digests of their contents and without times."""
-    known: dict[int, bytes] = {}
+    digests = file_digests(source)
     for entry in source.tree:
-        digest = b""
-        if entry.kind is EntryKind.FILE:
-            digest = known.get(entry.link_group) or hash_content(
-                source.contents[entry.path], entry.size
-            )
-            if entry.link_group:
-                known[entry.link_group] = digest
-        yield msgspec.structs.replace(entry, mtime_ns=0, digest=digest)
+        yield msgspec.structs.replace(entry, mtime_ns=0, digest=digests.get(entry.path, b""))
 
 
 def _matches(origin: Origin, pattern: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pyfastcdc
 import zstandard
 
 from dsec_layers.chunks import constants as c
-from dsec_layers.chunks.content import Run, Scan
+from dsec_layers.chunks.content import Scan
 from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.model.content import Content, LocalFile
 
@@ -40,16 +40,14 @@ class Cut(NamedTuple):
     length: int
 
 
-class Seen(NamedTuple):
-    """A file when it was read (bytes, two times in ns, inode), and its `Scan`."""
+State = tuple[int, int, int, int]  # bytes, times of modification and of change in ns, inode
 
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-    digest: bytes
-    runs: tuple[Run, ...]
-    dense: bool
+
+class Seen(NamedTuple):
+    """A file when it was read, and what was found."""
+
+    state: State
+    scan: Scan
 
 
 # By the digest of a large content, or by `group_key` of small ones.
@@ -107,24 +105,25 @@ class Files:
 
     def find(self, content: Content) -> Scan | None:
         """What reading this would tell, if nothing has touched it since. Raises OSError."""
-        known = self._known.get(content.path)
-        if known is None or known[:4] != self.state(content):
+        path = content.path
+        known = self._known.get(path)
+        if known is None or known.state != self.state(content):
             return None
-        self.seen[content.path] = known
-        return Scan(known.digest, known.runs, known.dense)
+        self.seen[path] = known
+        return known.scan
 
-    def state(self, content: Content) -> tuple[int, int, int, int] | None:
+    def state(self, content: Content) -> State | None:
         """What a file is, before it is read; for `note`. Raises OSError."""
         if not isinstance(content, LocalFile):
             return None
         return content.state or _state(content.path)
 
-    def note(self, content: Content, state: tuple[int, int, int, int] | None, scan: Scan) -> None:
+    def note(self, content: Content, state: State | None, scan: Scan) -> None:
         """Remember what was found in a file that was in this state before."""
         if state is not None:
-            self.seen[content.path] = Seen(*state, scan.digest, scan.runs, scan.dense)
+            self.seen[content.path] = Seen(state, scan)
 
 
-def _state(path: bytes) -> tuple[int, int, int, int]:
+def _state(path: bytes) -> State:
     status = os.lstat(path)
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

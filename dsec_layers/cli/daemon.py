@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from dsec_layers.api.mounting import client, running_client, stop_daemon
+from dsec_layers.api.managing import client, running_client
+from dsec_layers.api.mounting import stop_daemon
 from dsec_layers.cli.context import Context, json_option, pass_context
 from dsec_layers.cli.output import size, table
 

@@ -41,18 +41,32 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     blocks: bytes = b""
 
 
+def whole_block(entry: Entry, extents: Sequence[Extent], device_blocks: int) -> int | None:
+    """The first block of a file that has no xattrs and lies on the device in one piece.
+
+    Nearly all do, and their inodes can be made at once, without a `Body`. None of any other file.
+    """
+    if len(extents) != 1 or entry.xattrs or not entry.size:
+        return None
+    extent = extents[0]
+    place, length = extent.device_offset, extent.length
+    blocks = entry.size + BLOCK_SIZE - 1 >> BLOCK_BITS
+    is_whole = (
+        extent.file_offset == 0
+        and (length == entry.size or length == blocks << BLOCK_BITS)
+        and not place & (BLOCK_SIZE - 1)
+        and (place >> BLOCK_BITS) + blocks <= device_blocks
+        and blocks <= 1 << MAX_CHUNK_BITS
+    )
+    return place >> BLOCK_BITS if is_whole else None
+
+
 def file_body(entry: Entry, extents: Sequence[Extent], device_blocks: int) -> Body:
     """A file in chunks on the device; an empty file has none. Raises ValueError for bad extents."""
     xattrs = encode_xattrs(entry.xattrs, entry.path) if entry.xattrs else b""
     units = body_units(len(xattrs))
     if not entry.size:
         return Body(xattrs, units)
-    blocks = entry.size + BLOCK_SIZE - 1 >> BLOCK_BITS
-    if len(extents) == 1 and _is_whole(extents[0], entry.size, blocks, device_blocks):
-        chunk_format = layout.CHUNK_INDEXES | (blocks - 1).bit_length()
-        index = INDEX.pack(0, layout.DEVICE_ID, extents[0].device_offset >> BLOCK_BITS)
-        behind = xattrs + bytes(-len(xattrs) % INDEX.size) + index if xattrs else index
-        return Body(behind, units, layout.LAYOUT_CHUNKED, entry.size, chunk_format)
     if entry.size > layout.MAX_FILE_BYTES:
         raise InvalidInputError(f"{entry.path!r} is larger than {layout.MAX_FILE_BYTES} bytes")
     joined, edges = join(entry.size, extents)
@@ -77,7 +91,7 @@ def symlink_body(entry: Entry) -> Body:
         )
     xattrs = encode_xattrs(entry.xattrs, entry.path) if entry.xattrs else b""
     units = body_units(len(xattrs))
-    if INODE.size + len(xattrs) + len(target) > BLOCK_SIZE:
+    if not _is_inline(len(xattrs), len(target)):
         return Body(xattrs, units, layout.LAYOUT_PLAIN, len(target), 0, _padded(target))
     return Body(xattrs + target, units, layout.LAYOUT_INLINE, len(target))
 
@@ -99,27 +113,33 @@ def directory_body(entry: Entry, children: list[Row], nid: int, parent: int) -> 
     rows = children
     insort(rows, (b".", nid, layout.DIRENT_TYPES[1]))
     insort(rows, (b"..", parent, layout.DIRENT_TYPES[1]))
-    cuts = cut(rows)
+    cuts, used = cut([row[0] for row in rows])
     encoded = [encode_block(rows[start:end]) for start, end in cuts]
-    size = (len(cuts) - 1) * BLOCK_SIZE + len(encoded[-1])
+    size = (len(cuts) - 1) * BLOCK_SIZE + used
     tail = b""
     data_layout = layout.LAYOUT_PLAIN
-    if INODE.size + len(xattrs) + len(encoded[-1]) <= BLOCK_SIZE:
+    if _is_inline(len(xattrs), used):
         data_layout, tail = layout.LAYOUT_INLINE, encoded.pop()
     blocks = b"".join([_padded(block) for block in encoded])
     return Body(xattrs + tail, units, data_layout, size, 0, blocks)
 
 
-def _is_whole(extent: Extent, size: int, blocks: int, device_blocks: int) -> bool:
-    """Whether the file lies on the device in one piece: nearly all do, so they are made fast."""
-    place, length = extent.device_offset, extent.length
-    return (
-        extent.file_offset == 0
-        and (length == size or length == blocks << BLOCK_BITS)
-        and not place & (BLOCK_SIZE - 1)
-        and (place >> BLOCK_BITS) + blocks <= device_blocks
-        and blocks <= 1 << MAX_CHUNK_BITS
-    )
+def directory_shape(entry: Entry, names: list[bytes]) -> tuple[int, int, bool]:
+    """What will follow the inode of a directory, in bytes, and elsewhere, in blocks.
+
+    `names` are those of its children, sorted. The third tells whether the first is an inline tail.
+    """
+    xattrs = len(encode_xattrs(entry.xattrs, entry.path)) if entry.xattrs else 0
+    insort(names, b".")
+    insort(names, b"..")
+    cuts, used = cut(names)
+    if _is_inline(xattrs, used):
+        return xattrs + used, len(cuts) - 1, True
+    return xattrs, len(cuts), False
+
+
+def _is_inline(xattr_bytes: int, tail_bytes: int) -> bool:
+    return INODE.size + xattr_bytes + tail_bytes <= BLOCK_SIZE
 
 
 def _encode_index(size: int, bits: int, extents: list[Extent]) -> bytes:

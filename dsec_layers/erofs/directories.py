@@ -14,15 +14,18 @@ from dsec_layers.errors import CorruptError
 Row = tuple[bytes, int, int]  # name, inode number, file type
 
 
-def cut(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Fill blocks with rows in order, each as full as it gets: (first row, row behind the last)."""
+def cut(names: Sequence[bytes]) -> tuple[list[tuple[int, int]], int]:
+    """Fill blocks with the rows of these names in order, each as full as it gets.
+
+    Returns (first row, row behind the last) of each block, and the bytes used in the last.
+    """
     starts, used = [0], 0
-    for number, row in enumerate(rows):
-        used += DIRENT.size + len(row[0])
+    for number, length in enumerate(map(len, names)):
+        used += DIRENT.size + length
         if used > BLOCK_SIZE:
             starts.append(number)
-            used = DIRENT.size + len(row[0])
-    return list(pairwise([*starts, len(rows)]))
+            used = DIRENT.size + length
+    return list(pairwise([*starts, len(names)])), used
 
 
 def encode_block(rows: Sequence[Row]) -> bytes:

@@ -2,8 +2,8 @@
 
 Inodes follow block 0 in path order, each with its xattrs and whatever describes its data: a chunk
 index, a link target or the last block of a directory. Blocks that do not fit there come last.
-The image is encoded twice, because directories hold the numbers of inodes that come later:
-first to see how long everything is, with the numbers still zero, then to be written.
+Directories hold the numbers of inodes that come later, so first the tree is gone through to see how
+long everything is, and then again to write it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Final
 
 from dsec_layers.erofs import layout
-from dsec_layers.erofs.bodies import Body, device_body, directory_body, file_body, symlink_body
-from dsec_layers.erofs.layout import BLOCK_SIZE, INODE, SLOT_SIZE, round_up
+from dsec_layers.erofs.bodies import (
+    Body,
+    device_body,
+    directory_body,
+    directory_shape,
+    file_body,
+    symlink_body,
+    whole_block,
+)
+from dsec_layers.erofs.layout import BLOCK_BITS, BLOCK_SIZE, INDEX, INODE, SLOT_SIZE, round_up
 from dsec_layers.erofs.planning import Extent
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.model.escaping import stored_entries
@@ -27,6 +35,7 @@ _DIRECTORY: Final = EntryKind.DIRECTORY
 _FILE: Final = EntryKind.FILE
 _SYMLINK: Final = EntryKind.SYMLINK
 _FLUSH_BYTES: Final = 1 << 20
+_NOT_WHOLE: Final = layout.HOLE
 
 
 def write_image(
@@ -58,9 +67,13 @@ def write_image(
     sink = _Sink(out)
     sink.put(0, _head(inodes, end_of_inodes + block_count, device_blocks, uuid))
     next_block = end_of_inodes
+    nids, whole = inodes.nids, inodes.whole
     for number, entry in inodes:
+        if whole[number] != _NOT_WHOLE:
+            sink.put(nids[number] * SLOT_SIZE, inodes.encode_whole(number, entry))
+            continue
         body = inodes.body(number, entry)
-        sink.put(inodes.nids[number] * SLOT_SIZE, inodes.encode(number, entry, body, next_block))
+        sink.put(nids[number] * SLOT_SIZE, inodes.encode(number, entry, body, next_block))
         next_block += len(body.blocks) // BLOCK_SIZE
     position = end_of_inodes * BLOCK_SIZE
     for number in inodes.with_blocks:
@@ -80,9 +93,11 @@ class _Sink:
         self._flushed = 0
 
     def put(self, position: int, data: bytes) -> None:
-        self._buffer += bytes(position - self._flushed - len(self._buffer))
-        self._buffer += data
-        if len(self._buffer) >= _FLUSH_BYTES:
+        buffer = self._buffer
+        if gap := position - self._flushed - len(buffer):
+            buffer += bytes(gap)
+        buffer += data
+        if len(buffer) >= _FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -94,7 +109,8 @@ class _Sink:
 class _Inodes:
     """The inodes of a tree; iterates over (number, entry) of their first names, in path order.
 
-    The number of an entry is its index in the tree. `nids` are inode numbers, zero until placed.
+    The number of an entry is its index in the tree. `nids` are inode numbers, zero until placed;
+    `whole` then has the `whole_block` of each file that has one, and _NOT_WHOLE for all others.
     """
 
     def __init__(
@@ -102,6 +118,7 @@ class _Inodes:
     ) -> None:
         self.entries = list(stored_entries(tree))
         self.nids = array("Q", bytes(8 * len(self.entries)))
+        self.whole = array("I", [_NOT_WHOLE]) * len(self.entries)
         self.with_blocks: list[int] = []
         self._extents = extents
         self._device_blocks = device_blocks
@@ -109,6 +126,7 @@ class _Inodes:
         self._first_names: dict[int, int] = {}
         self._directories: dict[bytes, int] = {}
         self._children: dict[int, array[int]] = {}
+        self._subdirectories: Counter[int] = Counter()
         for number, entry in enumerate(self.entries):
             self._file_under_parent(number, entry)
 
@@ -127,9 +145,11 @@ class _Inodes:
             raise InvalidInputError(
                 f"a path is longer than {layout.MAX_PATH_BYTES} bytes: {path[:80]!r}..."
             )
+        parent = self._directories[path.rpartition(b"/")[0]] if path else number
         if path:
-            self._children[self._directories[path.rpartition(b"/")[0]]].append(number)
+            self._children[parent].append(number)
         if entry.kind is _DIRECTORY:
+            self._subdirectories[parent] += bool(path)
             self._directories[path] = number
             self._children[number] = array("I")
         elif entry.link_group:
@@ -140,26 +160,43 @@ class _Inodes:
         position = BLOCK_SIZE
         block_count = 0
         for number, entry in self:
-            body = self.body(number, entry)
-            size = INODE.size + len(body.behind)
-            # The kernel wants an inline tail in one block; we keep it there with its inode.
-            if (
-                body.data_layout == layout.LAYOUT_INLINE
-                and position % BLOCK_SIZE + size > BLOCK_SIZE
-            ):
+            behind, blocks, in_one_block = self._shape(number, entry)
+            size = INODE.size + behind
+            if in_one_block and position % BLOCK_SIZE + size > BLOCK_SIZE:
                 position = round_up(position, BLOCK_SIZE)
             self.nids[number] = position // SLOT_SIZE
             position = round_up(position + size, SLOT_SIZE)
-            if body.blocks:
+            if blocks:
                 self.with_blocks.append(number)
-                block_count += len(body.blocks) // BLOCK_SIZE
-        for number, entry in enumerate(self.entries):
-            if entry.link_group:
-                self.nids[number] = self.nids[self._first_names[entry.link_group]]
+                block_count += blocks
+        if self._first_names:
+            for number, entry in enumerate(self.entries):
+                if entry.link_group:
+                    self.nids[number] = self.nids[self._first_names[entry.link_group]]
         return round_up(position, BLOCK_SIZE) // BLOCK_SIZE, block_count
 
+    def _shape(self, number: int, entry: Entry) -> tuple[int, int, bool]:
+        """The bytes behind an inode, its blocks elsewhere, and whether it has an inline tail.
+
+        The kernel wants such a tail in one block; we keep it there with its inode.
+        """
+        kind, path = entry.kind, entry.path
+        if kind is _FILE:
+            block = whole_block(entry, self._extents.get(path, ()), self._device_blocks)
+            if block is not None:
+                self.whole[number] = block
+                return INDEX.size, 0, False
+        elif kind is _DIRECTORY:
+            start = len(path) + 1 if path else 0
+            entries = self.entries
+            names = [entries[child].path[start:] for child in self._children[number]]
+            return directory_shape(entry, names)
+        body = self.body(number, entry)
+        blocks = len(body.blocks) // BLOCK_SIZE
+        return len(body.behind), blocks, body.data_layout == layout.LAYOUT_INLINE
+
     def body(self, number: int, entry: Entry) -> Body:
-        """The data of an inode, as far as numbers are known; its lengths do not depend on them."""
+        """The data of an inode, as far as numbers are known."""
         kind = entry.kind
         if kind is _FILE:
             return file_body(entry, self._extents.get(entry.path, ()), self._device_blocks)
@@ -181,20 +218,34 @@ class _Inodes:
 
     def encode(self, number: int, entry: Entry, body: Body, next_block: int) -> bytes:
         """The inode and all that follows it; its blocks, if it has any, begin at `next_block`."""
-        if entry.uid == layout.NO_ID or entry.gid == layout.NO_ID:
+        value = next_block if body.blocks else body.value
+        units, size = body.xattr_units, body.size
+        return self._inode(number, entry, body.data_layout, units, size, value) + body.behind
+
+    def encode_whole(self, number: int, entry: Entry) -> bytes:
+        """The same of a file that lies on the device in one piece."""
+        value = layout.CHUNK_INDEXES | (entry.size - 1 >> BLOCK_BITS).bit_length()
+        inode = self._inode(number, entry, layout.LAYOUT_CHUNKED, 0, entry.size, value)
+        return inode + INDEX.pack(0, layout.DEVICE_ID, self.whole[number])
+
+    def _inode(
+        self, number: int, entry: Entry, data_layout: int, xattr_units: int, size: int, value: int
+    ) -> bytes:
+        uid, gid = entry.uid, entry.gid
+        if uid == layout.NO_ID or gid == layout.NO_ID:
             raise InvalidInputError(f"the owner or group of {entry.path!r} is no valid id")
         seconds, nanoseconds = divmod(entry.mtime_ns, 10**9)
         try:
-            inode = INODE.pack(
-                layout.INODE_EXTENDED | body.data_layout << 1,
-                body.xattr_units,
+            return INODE.pack(
+                layout.INODE_EXTENDED | data_layout << 1,
+                xattr_units,
                 layout.MODE_TYPES[entry.kind] | entry.mode,
                 0,
-                body.size,
-                next_block if body.blocks else body.value,
+                size,
+                value,
                 number + 1,
-                entry.uid,
-                entry.gid,
+                uid,
+                gid,
                 seconds,
                 nanoseconds,
                 self._link_count(number, entry),
@@ -203,13 +254,10 @@ class _Inodes:
             raise InvalidInputError(
                 f"mode, owner, size or time of {entry.path!r} is out of range"
             ) from error
-        return inode + body.behind
 
     def _link_count(self, number: int, entry: Entry) -> int:
         if entry.kind is _DIRECTORY:
-            children = self._children[number]
-            kinds = [self.entries[child].kind for child in children]
-            return 2 + kinds.count(_DIRECTORY)
+            return 2 + self._subdirectories[number]
         return self._links[entry.link_group] if entry.link_group else 1
 
 

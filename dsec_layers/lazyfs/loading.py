@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 
-import blake3
-import zstandard
-
-from dsec_layers.chunks.table import ChunkTable, PackRef
+from dsec_layers.chunks.table import PackRef
 from dsec_layers.errors import CorruptError
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.stores import StoreChain
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.blobs import BlobReader
 from dsec_layers.model.digest import Digest
-from dsec_layers.model.manifest import Descriptor, LayerManifest, Plain, decode_config
+from dsec_layers.model.manifest import Descriptor, LayerManifest, decode_config
 
 
 class KeptBlobs:
@@ -80,18 +77,6 @@ def with_table(layer: MountLayer, stores: StoreChain) -> ServedLayer:
             f"manifest and chunk table of {layer.descriptor.digest} name different packs"
         )
     return ServedLayer(layer.digest, table, layer.manifest.packs, stores)
-
-
-def decode_table(blob: bytes, plain: Plain) -> ChunkTable:
-    """The chunk table in its zstd blob, checked. Raises CorruptError."""
-    reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(blob))
-    try:
-        data = reader.read(plain.size_bytes + 1)  # never more, whatever the blob unpacks to
-    except zstandard.ZstdError as error:
-        raise CorruptError(f"chunk table does not unpack: {error}") from error
-    if (len(data), f"blake3:{blake3.blake3(data).hexdigest()}") != (plain.size_bytes, plain.digest):
-        raise CorruptError("chunk table does not match the digest in the layer's config")
-    return ChunkTable.decode(data)
 
 
 def _pack_refs(manifest: LayerManifest) -> tuple[PackRef, ...]:

@@ -15,9 +15,9 @@ from dsec_layers.chunks.pack import PackedChunk, read_index
 from dsec_layers.chunks.table import ChunkTable
 from dsec_layers.errors import CorruptError
 from dsec_layers.lazyfs.layers import MountLayer
-from dsec_layers.lazyfs.loading import decode_table
 from dsec_layers.lazyfs.metadata import unpacked_metadata
 from dsec_layers.lazyfs.report import Check, Findings, Recorder
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import Descriptor, LayerManifest, decode_config
 

@@ -65,7 +65,9 @@ def _check_overlay() -> None:
             part.mkdir()
         with mount.overlay_view([upper, lower]):
             pass
-        _try_mount("overlay", lowerdir=str(lower), upperdir=str(upper), workdir=str(work))
+        places = {"lowerdir": str(lower), "upperdir": str(upper), "workdir": str(work)}
+        # Else its end would wait for all that anybody writes to this disk.
+        _try_mount("overlay", **places, volatile=None)
 
 
 def _check_erofs() -> None:

@@ -52,12 +52,13 @@ def fold_sources(lower: Source, upper: Source) -> Source:
 
 
 def _with_contents(tree: Tree, lower: Source, upper: Source) -> Source:
-    uppers = {entry.path for entry in upper.tree}  # every entry of the upper is in the result
-    places: dict[bytes, Content] = {}
-    for entry in tree:
+    places: dict[bytes, Content] = dict(lower.contents)
+    for entry in upper.tree:  # every entry of the upper is in the result
         if entry.kind is _FILE:
-            side = upper if entry.path in uppers else lower
-            places[entry.path] = side.contents[entry.path]
+            places[entry.path] = upper.contents[entry.path]
+    paths = [entry.path for entry in tree if entry.kind is _FILE]
+    if len(paths) != len(places):  # some of the lower's are hidden
+        places = {path: places[path] for path in paths}
     return Source(tree, places)
 
 

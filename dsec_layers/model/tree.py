@@ -230,6 +230,9 @@ def _renumber(ordered: list[Entry]) -> Iterator[Entry]:
     for entry in ordered:
         if entry.link_group:
             counts[entry.link_group] = counts.get(entry.link_group, 0) + 1
+    if not counts:
+        yield from ordered
+        return
     numbers: dict[int, int] = {}
     for entry in ordered:
         if not entry.link_group:

@@ -15,7 +15,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,8 +23,7 @@ from dsec_layers.errors import BusyError
 from dsec_layers.registry import files
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """How long things take, and the clock that measures them (tests bring their own)."""
 
     lease_s: float = 10.0

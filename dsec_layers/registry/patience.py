@@ -6,8 +6,9 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 # The seconds that the other side asked us to wait (0.0 when it named none), or None when an error
@@ -42,8 +43,7 @@ def stop_when_given_up(each: Stoppable) -> None:
         each.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """`attempts` in all, about `first_s` apart, then twice that, at most `most_s`.
 
     What a server asks for by Retry-After is obeyed up to `most_asked_s`. `sleep` takes the place of

@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import getpass
 import os
-import socket
 from typing import Final
 
 import msgspec
@@ -63,7 +62,7 @@ def this_builder() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{os.uname().nodename}"
 
 
 def _renew_old(store: Store, reference: Reference, *, keep: str) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_layers.api import building, exporting, importing, mounting
+from dsec_layers.api import building, exporting, importing, managing
 from dsec_layers.api.buildrequests import BuildOptions
 from dsec_layers.api.filedata import FileData, Place
 from dsec_layers.api.opened import opened
@@ -64,7 +64,7 @@ class Ours:
 
     def close(self) -> None:
         """Stop the daemon that the builds have started."""
-        mounting.client(self.bench).stop(force=True)
+        managing.client(self.bench).stop(force=True)
 
     def build(self, case: Case, context: Path, args: Mapping[str, str]) -> Image:
         """Build a case. Raises what `building.build` raises."""

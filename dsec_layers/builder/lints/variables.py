@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -143,6 +142,8 @@ def _quietly(text: str, values: Mapping[str, str], escape: str) -> str:
 
 
 def _not_set(name: str, known: Collection[str], by: str) -> str:
+    import difflib  # few Dockerfiles need it
+
     close = difflib.get_close_matches(name, known, n=1)
     return f"{by} sets ${name}" + (f": did you mean ${close[0]}?" if close else "")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.api import holding
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.errors import InvalidInputError
 from dsec_layers.linux import mount
 from dsec_layers.model.reference import Reference

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.api import collecting, mounting
+from dsec_layers.api import collecting, managing, mounting
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.errors import NotFoundError
 from dsec_layers.model.manifest import PACK_TYPE
@@ -81,8 +81,8 @@ def test_at_random_moments(cli: Cli, where: str) -> None:
             store = cli.bench.local
         transfer.copy(NAME, kept, store)
         bench = Workbench(cli.home, [store.url] if where == "remote" else [])
-        if mounting.client(bench).running():
-            mounting.client(bench).evict()
+        if managing.client(bench).running():
+            managing.client(bench).evict()
         mounted = fork.Event()
         before = mounted if number == TIMES - 1 else None  # once at least it comes too late
         reader = (bench, chance.random() * 0.1, mounted)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.api import importing, mounting
+from dsec_layers.api import importing, managing, mounting
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.model.reference import Reference
 from tests.support import inotify, workloads
@@ -49,7 +49,7 @@ def workshop() -> Iterator[tuple[Workbench, Path]]:
         (folder / "plain/merged/tool").write_bytes(b"tool")
         yield bench, folder
     finally:
-        mounting.client(bench).stop(force=True)
+        managing.client(bench).stop(force=True)
         shutil.rmtree(folder)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dsec_layers.api import catalog, holding
-from dsec_layers.api.mounting import manager
+from dsec_layers.api.managing import manager
 from dsec_layers.linux import mount
 from dsec_layers.model.imagename import ImageName
 from dsec_layers.model.reference import Reference

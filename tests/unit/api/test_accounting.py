@@ -10,7 +10,7 @@ import pytest
 from dsec_layers.api import accounting, catalog, composing
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.table import ChunkTable
-from dsec_layers.lazyfs import loading
+from dsec_layers.lazyfs import tables
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry import layers
 from tests.support.packed import pack_files
@@ -60,7 +60,7 @@ def test_shared_and_dead_chunks(bench: Workbench, monkeypatch: pytest.MonkeyPatc
     whole = accounting.space(bench.local)
     assert whole.shared_chunks == 0, "one layer under two names is one layer"
     assert whole.chunks > 2
-    decode = loading.decode_table
+    decode = tables.decode_table
 
     def first_only(*args: object) -> ChunkTable:
         table = decode(*args)  # type: ignore[arg-type]

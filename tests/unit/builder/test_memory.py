@@ -19,7 +19,7 @@ from dsec_layers.chunks import content
 from dsec_layers.chunks.frames import StoredFrames
 from dsec_layers.chunks.memory import Before, Memory
 from dsec_layers.errors import CorruptError
-from dsec_layers.lazyfs.loading import decode_table
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.content import Content
 from dsec_layers.model.reference import Kind
 from dsec_layers.sources.directory import walk
@@ -221,7 +221,8 @@ def test_a_file_that_is_not_what_is_remembered_fails_the_packing(rebuilt: Rebuil
     rebuilt.pack()
     known = Memory.decode(rebuilt.memory)
     path = os.fsencode(rebuilt.tree / "folder/file01")
-    lie = known.files[path]._replace(digest=bytes(32))
+    seen = known.files[path]
+    lie = seen._replace(scan=seen.scan._replace(digest=bytes(32)))
     rebuilt.memory = Memory({**known.files, path: lie}, known.recipes).encode()
     with pytest.raises(CorruptError, match="file01 changed"):
         rebuilt.pack()

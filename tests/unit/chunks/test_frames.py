@@ -15,7 +15,7 @@ from dsec_layers.chunks.frames import LostFrameError, StoredFrames
 from dsec_layers.chunks.memory import Before
 from dsec_layers.chunks.pack import PackWriter
 from dsec_layers.chunks.table import ChunkTable
-from dsec_layers.lazyfs.loading import decode_table
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.reference import Kind
 from dsec_layers.sources.directory import walk
 from tests.support.memory_store import MemoryStore

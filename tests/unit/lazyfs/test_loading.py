@@ -12,8 +12,9 @@ from dsec_layers.errors import CorruptError, NotFoundError
 from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.layer import ServedLayer
-from dsec_layers.lazyfs.loading import KeptBlobs, decode_table, load_served_layer
+from dsec_layers.lazyfs.loading import KeptBlobs, load_served_layer
 from dsec_layers.lazyfs.stores import StoreChain
+from dsec_layers.lazyfs.tables import decode_table
 from dsec_layers.model.manifest import Descriptor, LayerManifest, Plain, decode_config
 from tests.support.devices import put_device, put_table
 from tests.support.faulty_store import FaultyStore
