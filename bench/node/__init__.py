@@ -4,7 +4,7 @@ Creation: from the request until the first command, `true`, has ended, on a laye
 already, against `crun run` of `true` on a prepared bundle of the same root file system, one after
 the other; and two callers that make and remove sandboxes against two that run crun in a loop.
 Commands: a call of the FnCall tier, a command in a sandbox, output as fast as it comes.
-Idle sandboxes: DSEC_BENCH_SANDBOXES of them (1,000), then as many bare containers with `sleep`.
+Idle sandboxes: DSEC_BENCH_SANDBOXES of them (1,000), and as many bare containers with `sleep`.
 Pause: 256 MiB that a program holds go to swap and come back, against the same program outside.
 Classes: bursts of work in an `ls` sandbox beside busy ones, with and without their being `be`.
 
