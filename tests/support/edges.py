@@ -113,10 +113,14 @@ async def end_all(edge: RealEdge) -> None:
 
 
 def left(edge: RealEdge) -> list[str]:
-    """Folders and mounts of sandboxes that are there and should not be."""
-    folder = edge.home / "run/sandboxes"
+    """Folders, mounts, ids and networks of sandboxes that are there and should not be."""
+    run = edge.home / "run"
+    folder = run / "sandboxes"
     folders = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    return [*folders, *(each for each in mounts_below(folder) if each != str(folder))]
+    ids = [f"ids of {os.readlink(path)}" for path in (run / "identities").iterdir()]
+    networks = [f"network of {path.name}" for path in (run / "netns/claims").glob("*")]
+    mounts = [each for each in mounts_below(folder) if each != str(folder)]
+    return [*folders, *mounts, *ids, *networks]
 
 
 def args(**more: object) -> DSecContainerRunArgs:
