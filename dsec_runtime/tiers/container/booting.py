@@ -160,6 +160,7 @@ def _config(node: Node, plan: Plan, seen: _Seen, identity: Identity) -> bytes:
         command_oom_score=0 if node.may_protect else _EXPOSED,
         group=f"/{PARENT}/{plan.sandbox.id}" if node.runtime.joins_groups else None,
         cgroup_view=not node.layout.v1,
+        annotations=node.filter.annotations,
     )
     return bundle.encoded(wish)
 
@@ -179,7 +180,7 @@ def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], tr
         _reachable(plan.network) as network,
     ):
         trace("staged")
-        return node.runtime.run(
+        pid = node.runtime.run(
             sandbox.id,
             _config(node, plan, _Seen(root, network, cpus), identity),
             Place(
@@ -192,3 +193,5 @@ def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], tr
             launcher=node.launcher,
             entered=entered,
         )
+    node.filter.learn(node.places.runtime / sandbox.id)
+    return pid

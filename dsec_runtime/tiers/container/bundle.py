@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +72,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     command_oom_score: int
     group: str | None
     cgroup_view: bool
+    annotations: Mapping[str, str]
 
 
 def encoded(wish: Wish) -> bytes:
@@ -85,6 +86,7 @@ def _specification(wish: Wish) -> JsonObject:
     return {
         "ociVersion": "1.0.0",
         "hostname": wish.hostname,
+        "annotations": dict(wish.annotations),
         "root": {"path": str(wish.root), "readonly": False},
         "process": _agent(wish),
         "mounts": _mounts(wish),

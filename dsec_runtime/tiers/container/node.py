@@ -17,7 +17,7 @@ from dsec_runtime.resources.disks import Disks
 from dsec_runtime.resources.identities import Identities
 from dsec_runtime.resources.processors import Processors
 from dsec_runtime.resources.views import Views
-from dsec_runtime.tiers.container import bundle, roots
+from dsec_runtime.tiers.container import bundle, roots, seccomp
 from dsec_runtime.tiers.container.environments import Environments
 from dsec_runtime.tiers.container.places import Places
 from dsec_runtime.tiers.container.settings import ContainerSettings
@@ -54,6 +54,7 @@ class Node:
         self.environments = Environments(bench, self.places, warm=settings.warm_layers)
         self.identities = Identities(self.places.identities)
         self.processors = Processors()
+        self.filter = seccomp.Compiled()
         self.views = Views(self.places.views, hide=self.runtime.binds_in_proc)
         self.closer = Closer()
         self.disks = Disks(

@@ -6,13 +6,20 @@ the whole argument is passed by with a bit set above them.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import errno
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, cast
 
 from dsec_layers.linux import seccomp
 from dsec_layers.linux.json_types import JsonObject
 
 _LOW: Final = 0xFFFFFFFF
+_COMPILED: Final = "seccomp.bpf"
+_ANNOTATION: Final = "run.oci.seccomp_bpf_data"
+_INSTRUCTION_BYTES: Final = 8  # struct sock_filter
 # They swap, share or move the extents of files below the overlay, change what makes a file
 # undeletable, or reach through to the disk. Source: include/uapi/linux/fs.h, fs/ext4/ext4.h.
 IOCTLS: Final = {
@@ -55,6 +62,27 @@ _MORE: Final = (
     ),
     *("open_tree", "pivot_root", "swapon", "syslog", "umount", "umount2", "vhangup"),
 )
+
+
+class Compiled:
+    """The profile as crun has compiled it for the first sandbox, given to it with all others.
+
+    Compiling is a tenth of what crun costs. It leaves the filter beside the state of a container,
+    and applies one that an annotation gives. The profile is given too, for those that do not know
+    the annotation: they compile it. Sources: crun(1), crun's src/libcrun/seccomp.c.
+    """
+
+    def __init__(self) -> None:
+        self.annotations: Mapping[str, str] = {}
+
+    def learn(self, state: Path) -> None:
+        """Find it in the state of a container that was started, unless it is known already."""
+        if self.annotations:
+            return
+        with contextlib.suppress(FileNotFoundError):  # of another runtime, or has just ended
+            found = (state / _COMPILED).read_bytes()
+            if found and len(found) % _INSTRUCTION_BYTES == 0:
+                self.annotations = {_ANNOTATION: base64.b64encode(found).decode()}
 
 
 def profile() -> JsonObject:

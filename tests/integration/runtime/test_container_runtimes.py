@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +58,21 @@ def test_the_agent_is_out_of_reach(boxes: Sandboxes) -> None:
     assert box.sh("cat /proc/1/environ /proc/1/maps; ls /proc/1/fd").stdout == ""
     assert box.syscall(101, "16, 1, 0, 0") != 0
     assert box.ok("grep Seccomp: /proc/self/status").split()[1] == "2"
+
+
+def test_a_filter_that_was_compiled_once_is_that_of_all(boxes: Sandboxes) -> None:
+    first = boxes.create()
+    given = boxes.node.filter.annotations
+    if Path(boxes.node.runtime.program).name != "crun":
+        assert given == {}  # it compiles for itself
+        return
+    second = boxes.create()
+    state = boxes.node.places.runtime
+    filters = [(state / it.id / "seccomp.bpf").read_bytes() for it in (first, second)]
+    (encoded,) = given.values()
+    assert filters == [base64.b64decode(encoded)] * 2
+    for box in (first, second):
+        assert box.syscall(248, "0, 0, 0, 0, 0") == errno.EPERM  # add_key, else EFAULT
 
 
 def test_no_container_can_write_to_the_runtime_that_starts_it(boxes: Sandboxes) -> None:

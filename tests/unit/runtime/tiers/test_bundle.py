@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ WISH = Wish(
     command_oom_score=0,
     group=None,
     cgroup_view=False,
+    annotations={},
 )
 
 
@@ -44,6 +46,18 @@ def test_a_world_of_its_own() -> None:
     ids = [{"containerID": 0, "hostID": 1 << 20, "size": 65536}]
     assert linux["uidMappings"] == linux["gidMappings"] == ids
     assert "cgroupsPath" not in linux
+
+
+def test_a_compiled_filter_is_given_beside_the_profile(tmp_path: Path) -> None:
+    compiled = seccomp.Compiled()
+    compiled.learn(tmp_path)
+    assert compiled.annotations == {}  # of a runtime that leaves none
+    for content in (b"", b"cut off", bytes(16), bytes(24)):
+        (tmp_path / "seccomp.bpf").write_bytes(content)
+        compiled.learn(tmp_path)
+    config = told(annotations=compiled.annotations)
+    assert [base64.b64decode(it) for it in config["annotations"].values()] == [bytes(16)]
+    assert config["linux"]["seccomp"] == seccomp.profile()
 
 
 def test_a_network_that_is_there() -> None:
