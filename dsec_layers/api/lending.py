@@ -35,19 +35,40 @@ def secured(bench: Workbench, reference: Reference) -> Iterator[Stack]:
 def lend_remotes(bench: Workbench, stack: Stack) -> None:
     """Let no collector remove what `stack` would read from the further stores.
 
-    Then it is asked whether it is still there. A store that cannot be reached is not waited for:
-    what is read may be cached here. Raises NotFoundError when no store has a layer any more.
+    Then it is asked whether it is still there. Not all of this is done again within a moment, nor
+    is it asked for what has just come from where no lease can be had. A store that cannot be
+    reached is not waited for: what is read may be cached here. Raises NotFoundError when no store
+    has a layer any more.
     """
-    away = [layer for layer in stack.layers if not _is_local(bench, layer)]
-    if not bench.stores or not away:
-        return
     layers = [layer.digest.hex for layer in stack.layers]
-    for store in bench.remotes:
-        with contextlib.suppress(StoreError):
-            standing.lend(store, layers, stack.blobs)
+    lent_as = f"lent {' '.join(layers)}"  # the lease lasts much longer than what is kept in mind
+    if not bench.stores or lent_as in bench.lately:
+        return
+    away = [layer for layer in stack.layers if not _is_local(bench, layer)]
+    if not away:
+        return
+    lent = [_lent(store, layers, stack) for store in bench.remotes]
+    if not any(lent):
+        away = [layer for layer in away if layer.descriptor.digest not in bench.lately]
+    _find(bench, away)
+    found = [layer.descriptor.digest for layer in away]
+    bench.lately.note([*found, lent_as] if all(lent) else found)
+
+
+def _lent(store: Store, layers: Sequence[str], stack: Stack) -> bool:
+    """Whether a lease stands in the store; False too where it cannot be reached."""
+    with contextlib.suppress(StoreError):
+        return standing.lend(store, layers, stack.blobs)
+    return False
+
+
+def _find(bench: Workbench, layers: Sequence[MountLayer]) -> None:
+    """Raises NotFoundError when one is in none of the further stores."""
+    if not layers:
+        return
     with ThreadPoolExecutor(_WORKERS, "lend") as pool:
-        found = list(pool.map(lambda layer: _anywhere(bench.remotes, layer), away))
-    for layer, there in zip(away, found, strict=True):
+        found = list(pool.map(lambda layer: _anywhere(bench.remotes, layer), layers))
+    for layer, there in zip(layers, found, strict=True):
         if not there:
             raise NotFoundError(
                 f"the data of {layer} is neither here nor in {', '.join(bench.stores)}",

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from dsec_layers.api.lately import Lately
 from dsec_layers.errors import CorruptError, InvalidInputError, NotFoundError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.model.blobs import Store
@@ -65,6 +66,7 @@ class Workbench:
         self.home = Home(root)
         self.stores = tuple(stores)
         self.trust = trust
+        self.lately = Lately()  # manifests that a further store had, and what was lent there
         self._lock = threading.Lock()
         self._fetching: WeakValueDictionary[Reference, _Turn] = WeakValueDictionary()
 
@@ -214,9 +216,13 @@ class Workbench:
         for store in self.remotes:
             try:
                 wanted = self.admitted(reference, store) if trusted else reference
-                return transfer.copy(wanted, store, self.local, metadata_only=True).target
+                target = transfer.copy(
+                    wanted, store, self.local, metadata_only=True, of_layers=False
+                ).target
             except NotFoundError:
                 continue
+            self.lately.note(each.digest for each in stored.layer_descriptors(self.local, target))
+            return target
         raise NotFoundError(
             f"there is no {reference} here"
             + (f" nor in {', '.join(self.stores)}" if self.stores else ""),

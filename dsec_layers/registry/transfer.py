@@ -83,6 +83,7 @@ def copy(
     name: Reference | None = None,
     expected: Descriptor | bool | None = False,
     metadata_only: bool = False,
+    of_layers: bool = True,
     workers: int = DEFAULT_WORKERS,
     pace: Pace | None = None,
     progress: Progress | None = None,
@@ -91,10 +92,13 @@ def copy(
 
     At the destination it is tagged `name` (default: `reference`), guarded by `expected` as in
     `References.tag`; a name without a tag tags nothing. `metadata_only` leaves out the packs: what
-    a lazy mount needs. `workers` blobs move at once, all together no faster than `pace`. `progress`
-    is called from several threads, never at once. Digests are checked on arrival. Raises
-    NotFoundError, CorruptError, StoreError, NoSpaceError, ConflictError, or BusyError when this
-    process stood still for so long that its lease ran out.
+    a lazy mount needs. Without `of_layers` what is attached to the layers of an environment is left
+    out: a mount asks only for what is attached to the environment itself.
+
+    `workers` blobs move at once, all together no faster than `pace`. `progress` is called from
+    several threads, never at once. Digests are checked on arrival. Raises NotFoundError,
+    CorruptError, StoreError, NoSpaceError, ConflictError, or BusyError when this process stood
+    still for so long that its lease ran out.
     """
     progress = progress or _ignore
     found = source.tagged(reference)
@@ -104,7 +108,7 @@ def copy(
         leases.hold(destination, purpose="copy") as held,
         leases.hold(source, purpose="copy", optional=True) as read,
     ):
-        stages, attached = mover.survey(target, metadata_only=metadata_only)
+        stages, attached = mover.survey(target, metadata_only=metadata_only, of_layers=of_layers)
         stages += _attached_stages(attached)
         held.add(blob for stage in stages for blob in stage)
         if not metadata_only:  # of little one knows at once whether it is there
@@ -149,15 +153,16 @@ class _Mover:
         self._pool.shutdown(cancel_futures=True)
 
     def survey(
-        self, target: Descriptor, *, metadata_only: bool
+        self, target: Descriptor, *, metadata_only: bool, of_layers: bool
     ) -> tuple[list[list[Descriptor]], list[_Attached]]:
         """All blobs of a layer or environment, and what is attached to it and its layers.
 
         The blobs of one list need all of the lists before.
         """
         manifests = layers.layer_descriptors(self._documents, target)
-        subjects = {each.digest: each for each in (target, *manifests)}.values()
-        found = self._pool.map(lambda each: list(attachments(self._source, each)), subjects)
+        subjects = (target, *manifests) if of_layers else (target,)
+        distinct = {each.digest: each for each in subjects}.values()
+        found = self._pool.map(lambda each: list(attachments(self._source, each)), distinct)
         load = functools.partial(layers.load_manifest, self._documents)
         blobs = {
             blob.digest: blob
