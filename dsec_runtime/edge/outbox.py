@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dsec_runtime import wire
+from dsec_runtime import alive, wire
 from dsec_runtime.errors import SandboxError
 from dsec_runtime.spec import ExecEnd, Problem
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LINGER_S: Final = 0.004
 _BOUND_BYTES: Final = 1 << 20
+_NOTHING: Final = wire.frame(wire.Kind.STDOUT)  # no byte of output: the connection lives
 _KINDS: Final = {"stdout": wire.Kind.STDOUT, "stderr": wire.Kind.STDERR}
 
 
@@ -47,12 +48,15 @@ class Outbox:
     async def pieces(self) -> AsyncGenerator[tuple[bytes, bool]]:
         """Whole frames, one or more at a time, and whether they are the last.
 
+        While nothing is written there is an empty one now and then.
         When it is left early the command goes on.
         """
         gathering = asyncio.create_task(self._gather())
         try:
             while True:
-                await self._ready.wait()
+                if not await self._came():
+                    yield _NOTHING, False
+                    continue
                 self._ready.clear()
                 over, parts = self._over, self._parts
                 self._parts, self._size = [], 0
@@ -63,6 +67,15 @@ class Outbox:
                     return
         finally:
             gathering.cancel()
+
+    async def _came(self) -> bool:
+        """Wait until there is something to say, or for so long that this is to be said."""
+        try:
+            async with asyncio.timeout(alive.KEEPALIVE_S):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _gather(self) -> None:
         try:

@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
 from dsec_layers.linux import local_socket
+from dsec_runtime.alive import watch_peer
 from dsec_runtime.edge.app import Guarded, application, local
 from dsec_runtime.edge.auth import Tokens
 from dsec_runtime.edge.config import EdgeConfig, Tcp
@@ -98,6 +99,7 @@ def _tcp_socket(tcp: Tcp) -> socket.socket:
     family = socket.AF_INET6 if ":" in tcp.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    watch_peer(listener)
     try:
         listener.bind((tcp.host, tcp.port))
         listener.listen(_BACKLOG)  # before we say that we are ready

@@ -20,7 +20,7 @@ from dsec_runtime.errors import (
 )
 from dsec_runtime.messages import FncallAnswer, FncallReply, FncallRequest
 from dsec_runtime.sdk.results import ExecResult, finished, not_started
-from dsec_runtime.sdk.transport import Transport, problem
+from dsec_runtime.sdk.transport import DEADLINE_S, Transport, problem
 from dsec_runtime.spec import (
     MOST_OUTPUT_BYTES,
     EndCause,
@@ -55,7 +55,10 @@ class FncallResult(ExecResult, frozen=True):
 async def run(transport: Transport, task: FncallTask) -> FncallResult:
     """Run one task. Raises SandboxError that is not the task's own. Asked again when it is lost."""
     try:
-        answer = await transport.call("POST", "/v1/fncall", FncallAnswer, task, again=True)
+        most_s = task.timeout_s + DEADLINE_S
+        answer = await transport.call(
+            "POST", "/v1/fncall", FncallAnswer, task, again=True, timeout=most_s
+        )
     except CommandFailedError as error:
         return _failed(0, error)
     return _told(0, task, answer)

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httptools
 
+from dsec_runtime.alive import watch_peer
 from dsec_runtime.errors import InvalidRequestError
 from dsec_runtime.sdk.address import Address
 
@@ -64,10 +65,12 @@ class Http:
         params: Params | None = None,
         content: Content | None = None,
         headers: Mapping[str, str] | None = None,
+        silence_s: float | None = None,
     ) -> AsyncIterator[Response]:
         """The answer, whose body is read within the block.
 
-        Raises BrokenError, InvalidRequestError and what `content` raises.
+        One that says nothing for `silence_s` is broken off. Raises BrokenError,
+        InvalidRequestError and what `content` raises.
         """
         target = f"{self._prefix}{quote(path, safe=_PATH)}{query(params)}"
         said = f"{method} {target} HTTP/1.1\r\n{self._always}{_lines(headers or {})}"
@@ -78,6 +81,7 @@ class Http:
         else:
             head = f"{said}Transfer-Encoding: chunked\r\n\r\n"
         connection = await self._connection()
+        connection.silence_s = silence_s
         try:
             await connection.send(head.encode("latin-1"), content)
             yield Response(await connection.answered(), connection)
@@ -139,6 +143,7 @@ class _Connection(asyncio.Protocol):
         self._changed = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
+        self.silence_s: float | None = None
 
     @property
     def is_free(self) -> bool:
@@ -197,13 +202,20 @@ class _Connection(asyncio.Protocol):
         if self._error is not None:
             raise BrokenError(str(self._error)) from self._error
         self._changed.clear()
-        await self._changed.wait()
+        try:
+            async with asyncio.timeout(self.silence_s):
+                await self._changed.wait()
+        except TimeoutError as error:
+            self._error = BrokenError(f"nothing came for {self.silence_s:g} s")
+            raise self._error from error
 
     # what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self._transport = cast("asyncio.Transport", transport)
+        if (connection := transport.get_extra_info("socket")) is not None:
+            watch_peer(connection)
 
     def data_received(self, data: bytes) -> None:
         """Something of the answer."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from dsec_runtime import wire
+from dsec_runtime import alive, wire
 from dsec_runtime.errors import CommandFailedError, EdgeUnreachableError
 from dsec_runtime.messages import FRAMES, JSON, ExecRequest
 from dsec_runtime.sdk.output import STDERR, STDOUT, Output, Position
@@ -70,6 +70,7 @@ class Run:
             params=self._position.query if any(self._position.query.values()) else None,
             content=msgspec.json.encode(self._request),
             headers=_HEADERS,
+            silence_s=alive.SILENCE_S,
         ) as response:
             async for data in response.parts():
                 for frame in parser.feed(data):

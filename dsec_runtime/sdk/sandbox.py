@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
+from typing import Final
 
 from dsec_runtime.messages import (
     ClaimRequest,
@@ -30,6 +31,8 @@ from dsec_runtime.spec import (
     SandboxInfo,
     SnapshotOptions,
 )
+
+_COPY_S: Final = 3600.0  # all that a sandbox wrote is read
 
 
 class Sandbox(Commands):
@@ -98,7 +101,9 @@ class Sandbox(Commands):
             scrub_git=scrub_git, shallow=shallow, keep=tuple(keep), drop=tuple(drop)
         )
         body = SnapshotRequest(reference=reference, options=options)
-        answer = await self._transport.call("POST", f"{self._path}/snapshot", SnapshotAnswer, body)
+        answer = await self._transport.call(
+            "POST", f"{self._path}/snapshot", SnapshotAnswer, body, timeout=_COPY_S
+        )
         return answer.digest
 
     async def fork(
@@ -107,7 +112,12 @@ class Sandbox(Commands):
         """So many new sandboxes that begin with its files as they are now."""
         body = ForkRequest(count=count, labels=dict(labels or {}))
         made = await self._transport.call(
-            "POST", f"{self._path}/fork", list[SandboxInfo], body, key=new_exec_id()
+            "POST",
+            f"{self._path}/fork",
+            list[SandboxInfo],
+            body,
+            key=new_exec_id(),
+            timeout=_COPY_S,
         )
         return [Sandbox(self._transport, info) for info in made]
 

@@ -28,6 +28,7 @@ from dsec_runtime.spec import Problem
 
 T = TypeVar("T")
 _SAFE: Final = frozenset({"GET", "PUT", "DELETE", "PATCH"})
+DEADLINE_S: Final = 600.0  # for what answers when it is done, however long that takes
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _encode = msgspec.json.encode
 
@@ -67,7 +68,7 @@ class Transport:
         params: Params | None = None,
         key: str | None = None,
         again: bool = False,
-        timeout: float | None = None,
+        timeout: float = DEADLINE_S,
     ) -> T:
         """Ask, and decode the answer. Raises SandboxError.
 
@@ -122,11 +123,15 @@ class Transport:
         params: Params | None = None,
         content: Content | None = None,
         headers: Mapping[str, str] | None = None,
+        silence_s: float | None = None,
     ) -> AsyncIterator[Response]:
-        """An answer to be read piece by piece. Raises SandboxError, EdgeUnreachableError."""
+        """An answer to be read piece by piece; one that is silent for `silence_s` is cut off.
+
+        Raises SandboxError, EdgeUnreachableError.
+        """
         try:
             async with self._http.request(
-                method, path, params=params, content=content, headers=headers
+                method, path, params=params, content=content, headers=headers, silence_s=silence_s
             ) as response:
                 if response.status >= 400:
                     raise_for(response.status, await response.read())

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 import msgspec
 
 from dsec_layers import __version__
+from dsec_runtime import alive
 from dsec_runtime.edge import metrics
 from dsec_runtime.edge.calls import Call, Operation, Query
 from dsec_runtime.edge.pressure import load
@@ -78,7 +79,12 @@ async def _begin(call: Call, kept: list[Event]) -> None:
 async def _follow(call: Call, queue: asyncio.Queue[Event], sandbox: str | None) -> None:
     """Send events as they come; of one sandbox until it ends."""
     while True:
-        event = await queue.get()
+        try:
+            async with asyncio.timeout(alive.KEEPALIVE_S):
+                event = await queue.get()
+        except TimeoutError:
+            await _piece(call, b"\n")  # the connection lives
+            continue
         if _is_visible(call, event):
             await _piece(call, msgspec.json.encode(event) + b"\n")
         if sandbox is not None and event.kind == "state" and event.state in FINAL:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from dsec_runtime import errors
+from dsec_runtime import alive, errors
 from dsec_runtime.sdk import DSecClient, Sandbox
 from dsec_runtime.spec import State
 from tests.support.edges import RealEdge, args, end_all, left, real_edge
@@ -94,6 +94,26 @@ async def test_input_that_was_half_given_is_given_to_its_end(edge: RealEdge) -> 
         await sandbox.files.write("/tmp/go", b"")
         assert (await running).text == "had all\n"
         assert await sandbox.files.read("/tmp/got") == data
+        await sandbox.stop()
+
+
+async def test_an_edge_that_hangs_is_told_from_a_command_that_is_silent(
+    edge: RealEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever; and what came late is found by who comes again."""
+    async with edge.client(patience_s=0.0) as client:
+        sandbox = await client.run_container(args())
+        process = await sandbox.start(["sh", "-c", "read x; echo end"], stdin=True)
+        assert edge.process is not None
+        edge.process.send_signal(signal.SIGSTOP)
+        try:
+            monkeypatch.setattr(alive, "SILENCE_S", 1.0)
+            with pytest.raises(errors.EdgeUnreachableError, match="nothing came for 1 s"):
+                await sandbox.run_shell("true")
+        finally:
+            edge.process.send_signal(signal.SIGCONT)
+        await process.write("\n")
+        assert (await process.collect()).text == "end\n"
         await sandbox.stop()
 
 

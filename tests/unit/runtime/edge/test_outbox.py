@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+import pytest
 
-from dsec_runtime import wire
+from dsec_runtime import alive, wire
 from dsec_runtime.edge.outbox import Outbox
 from dsec_runtime.errors import LostError, SandboxError
+from dsec_runtime.sdk.output import Position
 from dsec_runtime.spec import EndCause, ExecEnd, Problem
 
 if TYPE_CHECKING:
@@ -60,6 +62,22 @@ async def frames(output: Output) -> list[wire.Frame]:
         found += list(parser.feed(piece))
     assert parser.is_empty
     return found
+
+
+async def test_silence_is_told_from_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alive, "KEEPALIVE_S", 0.01)
+    output = Output([b"a", b"b"])
+    output.gate = asyncio.Event()
+    position, seen, empty = Position(), b"", 0
+    async for piece, _ in outbox(output).pieces():
+        for frame in wire.Parser().feed(piece):
+            empty += frame.kind == wire.Kind.STDOUT and not frame.payload
+            found = position.take(frame)
+            seen += found.data if found else b""
+        if empty >= 3:
+            output.gate.set()
+    assert (seen, position.end) == (b"ab", END)
+    assert empty >= 3
 
 
 async def test_what_ends_at_once_is_one_piece() -> None:

@@ -56,6 +56,18 @@ async def always(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.write(OK)
 
 
+async def test_an_answer_that_stops_is_broken_off(tmp_path: Path) -> None:
+    async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await reader.read()
+
+    async with Server(tmp_path, stops).client() as http:
+        with pytest.raises(BrokenError, match=r"nothing came for 0\.05 s"):
+            async with http.request("GET", "/", silence_s=0.05) as response:
+                assert [part async for part in response.parts()] == [b"a"]
+
+
 async def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
     server = Server(tmp_path, always)
     async with server.client() as http:
