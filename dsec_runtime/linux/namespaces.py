@@ -154,7 +154,7 @@ class Endings:
 
     def forget(self, path: Path) -> None:
         """As the function `forget`: the file goes at once, the namespace within seconds."""
-        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if is_kept(path) else None
+        held = _held(path)
         try:
             forget(path)
         finally:
@@ -180,6 +180,14 @@ class Endings:
             if len(held) == _AT_ONCE:
                 _close(held)
         _close(held)
+
+
+def _held(path: Path) -> int | None:
+    """None where there is nothing, or no descriptor left: then it ends alone."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _close(held: list[int]) -> None:
