@@ -47,6 +47,7 @@ from tests.support.layers import file_tree, pack_tree
 LATENCY_MS, LINK_MB_S = 20, 1000
 READERS = 32
 RUNS = 5
+PLAIN_REQUEST_BYTES = 16 << 20  # unpacked: one for each reader
 TOUCHED_BYTES = 4 << 30
 MAP_POPULATE = 0x8000
 LAYERS, LAYERS_EACH = 1000, 100
@@ -117,7 +118,7 @@ def _plain_read(folder: Path, near: Workbench) -> float:
 
     began = time.perf_counter()
     with ThreadPoolExecutor(READERS) as pool:
-        list(pool.map(fetch, grouped(enumerate(table))))
+        list(pool.map(fetch, grouped(enumerate(table), PLAIN_REQUEST_BYTES)))
     os.close(fd)
     seconds = time.perf_counter() - began + FILE_BYTES / 1e6 / _fio(Path(name), READERS)
     return FILE_BYTES / 1e6 / seconds

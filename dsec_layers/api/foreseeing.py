@@ -12,7 +12,7 @@ from dsec_layers.api.workbench import Workbench
 from dsec_layers.chunks.table import Chunk, ChunkTable
 from dsec_layers.errors import NotFoundError
 from dsec_layers.lazyfs.cache import ChunkCache
-from dsec_layers.lazyfs.grouping import BATCH_BYTES, grouped
+from dsec_layers.lazyfs.grouping import BATCH_BYTES, grouped, span_bytes
 from dsec_layers.model.reference import Reference
 from dsec_layers.model.trace import Step, in_order
 
@@ -108,8 +108,7 @@ class _Tally:
         chunks = [(index, self._table[index]) for index in indexes]
         self._plain += sum(chunk.length for _, chunk in chunks)
         for group in grouped(chunks):
-            first, last = self._table[group[0]], self._table[group[-1]]
-            self._fetched += last.pack_offset + last.stored_length - first.pack_offset
+            self._fetched += span_bytes(group, self._table)
             self._requests += 1
 
     def row(self, layer: str, digest: str, runs: int, *, local: bool) -> LayerPlan:

@@ -4,7 +4,7 @@ A start takes the chunks of its trace in order, some megabytes at a time, and of
 lie together in a pack by one request; the group with the earliest chunk goes first. In the queue of
 a store such a request stands behind all that somebody waits for. Whoever asks for one of its chunks
 meanwhile waits for the whole of it, and asks for none himself; so many of them stand there at once,
-but they bring no more than `_AT_ONCE_BYTES` together, or one that is larger.
+but they take no more than `_AT_ONCE_BYTES` together, packed or unpacked, or one that is larger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.lazyfs.fetch import Fetcher
-from dsec_layers.lazyfs.grouping import BATCH_BYTES, grouped
+from dsec_layers.lazyfs.grouping import BATCH_BYTES, grouped, span_bytes
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.protocol import Start
 from dsec_layers.lazyfs.traces import TraceFiles
@@ -159,7 +159,8 @@ class Prefetcher:
                 job.wanted = []
 
     def _fetch(self, layer: ServedLayer, group: list[int]) -> bool:
-        size = min(_AT_ONCE_BYTES, sum(layer.table[index].length for index in group))
+        plain = sum(layer.table[index].length for index in group)
+        size = min(_AT_ONCE_BYTES, max(plain, span_bytes(group, layer.table)))
         with self._room:
             self._room.wait_for(lambda: self._under_way + size <= _AT_ONCE_BYTES)
             self._under_way += size
