@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from dsec_layers.linux import mount
 from dsec_layers.linux import syscalls as layer_syscalls
@@ -23,7 +23,15 @@ from dsec_runtime.errors import UnsupportedError
 from dsec_runtime.linux import namespaces, syscalls
 
 T = TypeVar("T")
+Launch = Callable[[Callable[[], int]], int]  # does what it is given in the namespace
 _STAGES: Final = ("/srv", "/media", "/mnt", "/opt")
+
+
+class Stage(NamedTuple):
+    """`root` is where it is seen; `launch` shows it and calls what starts a program, once."""
+
+    root: Path
+    launch: Launch
 
 
 class Launcher:
@@ -58,16 +66,20 @@ class Launcher:
         return what()
 
     @contextlib.contextmanager
-    def staged(self, root: Path, name: str) -> Iterator[Path]:
-        """The path at which the mount at `root` is seen there, for the length of a block.
+    def staged(self, root: Path, name: str) -> Iterator[Stage]:
+        """A stage on which the mount at `root` is seen from `launch` to the end of a block.
 
         Its end is not waited for, see `wait_unstaged`.
         """
         shown = self._stage / name
         copy = syscalls.open_tree(str(root))
+
+        def launched(start: Callable[[], int]) -> int:
+            _show(copy, shown)
+            return start()
+
         try:
-            self.call(lambda: _show(copy, shown))
-            yield shown
+            yield Stage(shown, lambda start: self.call(lambda: launched(start)))
         finally:
             os.close(copy)
             self._leaving[name] = self._submit(lambda: _hide(shown))

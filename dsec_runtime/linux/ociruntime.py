@@ -25,7 +25,7 @@ import msgspec
 
 from dsec_layers.linux.runtime import error_in_log
 from dsec_runtime.errors import CreationFailedError, UnsupportedError
-from dsec_runtime.linux.launcher import Launcher
+from dsec_runtime.linux.launcher import Launch
 
 _FIRST_PASSED: Final = 3
 _HIGH: Final = 64  # above all numbers that a child gives to descriptors
@@ -58,19 +58,19 @@ class OciRuntime(msgspec.Struct, frozen=True):
         place: Place,
         *,
         passed: Sequence[int],
-        launcher: Launcher,
+        launch: Launch,
         entered: Callable[[int], None],
     ) -> int:
         """Start a container whose first process has the descriptors `passed` from 3 on; its pid.
 
-        The runtime runs in the mount namespace of `launcher`. `entered` is called with its pid
-        before it knows what to do. Raises CreationFailedError with the runtime's complaint, and
-        what `entered` raises.
+        `launch` starts the runtime, where it is to run. `entered` is called with its pid before it
+        knows what to do. Raises CreationFailedError with the runtime's complaint, and what
+        `entered` raises.
         """
         source, sink = os.pipe2(os.O_CLOEXEC)
         with os.fdopen(sink, "wb", buffering=0) as pipe:
             try:
-                pid = launcher.call(lambda: self._spawn(name, place, [*passed, source]))
+                pid = launch(lambda: self._spawn(name, place, [*passed, source]))
             finally:
                 os.close(source)
             try:

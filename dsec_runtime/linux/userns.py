@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -18,9 +20,49 @@ _STACK_BYTES: Final = 65536
 OUTLIVES_S: Final = 2  # how long a killed process's descriptors may stay open
 _ALIGNED: Final = ~0xF
 
+Lines = tuple[tuple[int, int, int], ...]
+
+
+class UserNamespaces:
+    """Makes them, and keeps the `most` that were used last for who wants the same. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Lines, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def of(self, lines: Lines) -> Iterator[int]:
+        """As the function `userns`; one that is there already may serve again."""
+        with self._lock:
+            kept = self._kept.get(lines)
+            found = None if kept is None else os.dup(kept)
+        if found is None:
+            with userns(lines) as made:
+                found = os.dup(made)
+        try:
+            yield found
+        finally:
+            self._keep(lines, found)
+
+    def close(self) -> None:
+        """Keep none."""
+        with self._lock:
+            while self._kept:
+                os.close(self._kept.popitem()[1])
+
+    def _keep(self, lines: Lines, fd: int) -> None:
+        with self._lock:
+            replaced = self._kept.pop(lines, None)
+            self._kept[lines] = fd
+            if replaced is None and len(self._kept) > self._most:
+                _, replaced = self._kept.popitem(last=False)
+        if replaced is not None:
+            os.close(replaced)
+
 
 @contextlib.contextmanager
-def userns(lines: Sequence[tuple[int, int, int]]) -> Iterator[int]:
+def userns(lines: Lines) -> Iterator[int]:
     """A descriptor of a new user namespace with these lines (inside, outside, count) of both maps.
 
     It ends with the block, but for mounts that were made with it. Raises OSError.

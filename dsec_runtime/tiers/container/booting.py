@@ -62,7 +62,7 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     identity = node.identities.take(sandbox.id)
     trace("identity taken")
     layers = (node.places.skeleton, *plan.held.folders)
-    roots.mount_root(sandbox, layers, identity, node.closer)
+    roots.mount_root(sandbox, layers, identity, node.namespaces, node.closer)
     trace("root mounted")
     cpus = node.processors.take(sandbox.id, limits.cpu_cores)
     group = GroupLimits(
@@ -112,7 +112,7 @@ def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
     trace("killed")
     node.groups.remove(sandbox.id)
     trace("group removed")
-    shutil.rmtree(node.places.runtime / sandbox.id, ignore_errors=True)
+    _remove(f"{node.places.runtime}/{sandbox.id}")
     node.launcher.wait_unstaged(sandbox.id)
     roots.unmount_root(sandbox, node.closer)
     trace("root unmounted")
@@ -123,8 +123,19 @@ def undo(node: Node, sandbox: Sandbox, trace: Trace) -> None:
     trace("identity released")
     node.environments.release(sandbox)
     trace("layers released")
+    _remove(str(sandbox.folder))
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder of files, if it is there; rmtree takes four times as long to do so."""
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(sandbox.folder)
+        for name in os.listdir(folder):  # noqa: PTH208 # as Path takes long too
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(f"{folder}/{name}")  # noqa: PTH108
+        try:
+            os.rmdir(folder)  # noqa: PTH106
+        except OSError:  # there are folders in it
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
@@ -176,13 +187,13 @@ def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], tr
 
     with (
         listening.listening(sandbox.socket) as server,
-        node.launcher.staged(sandbox.root, sandbox.id) as root,
+        node.launcher.staged(sandbox.root, sandbox.id) as stage,
         _reachable(plan.network) as network,
     ):
         trace("staged")
         pid = node.runtime.run(
             sandbox.id,
-            _config(node, plan, _Seen(root, network, cpus), identity),
+            _config(node, plan, _Seen(stage.root, network, cpus), identity),
             Place(
                 bundle=node.places.bundle,
                 state=node.places.runtime,
@@ -190,7 +201,7 @@ def _start(node: Node, plan: Plan, identity: Identity, cpus: tuple[int, ...], tr
                 pid=sandbox.folder / "pid",
             ),
             passed=(server.fileno(), node.agent),
-            launcher=node.launcher,
+            launch=stage.launch,
             entered=entered,
         )
     node.filter.learn(node.places.runtime / sandbox.id)

@@ -6,12 +6,14 @@ import contextlib
 import os
 import resource
 from pathlib import Path
+from typing import Final
 
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.linux import mount
 from dsec_runtime.guest import binary
 from dsec_runtime.linux import agentfile, launcher, ociruntime, privileges
 from dsec_runtime.linux.closer import Closer
+from dsec_runtime.linux.userns import UserNamespaces
 from dsec_runtime.resources import layout
 from dsec_runtime.resources.disks import Disks
 from dsec_runtime.resources.identities import Identities
@@ -21,6 +23,8 @@ from dsec_runtime.tiers.container import bundle, roots, seccomp
 from dsec_runtime.tiers.container.environments import Environments
 from dsec_runtime.tiers.container.places import Places
 from dsec_runtime.tiers.container.settings import ContainerSettings
+
+_NAMESPACES: Final = 64  # kept of user namespaces: two for each range of ids, used last first
 
 
 def _allow_descriptors() -> None:
@@ -56,6 +60,7 @@ class Node:
         self.processors = Processors()
         self.filter = seccomp.Compiled()
         self.views = Views(self.places.views, hide=self.runtime.binds_in_proc)
+        self.namespaces = UserNamespaces(_NAMESPACES)
         self.closer = Closer()
         self.disks = Disks(
             self.places.disk_templates,
@@ -77,6 +82,7 @@ class Node:
         self.launcher.close()
         self.disks.close()
         self.closer.close()
+        self.namespaces.close()
         self.environments.close()
         os.close(self.agent)
         if not self.places.all():

@@ -21,92 +21,94 @@ HOME/run/disk-templates/       formatted images
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-
-import msgspec
 
 from dsec_runtime.errors import InvalidRequestError
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class Sandbox(msgspec.Struct, frozen=True):
-    """The folder of one."""
+@dataclass(frozen=True)
+class Sandbox:
+    """The folder of one. Paths are made once each: they are a fifth of our own work for one."""
 
     folder: Path
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Its name, which its cgroup and container have too."""
         return self.folder.name
 
-    @property
+    @cached_property
     def socket(self) -> Path:
         """See the module."""
         return self.folder / "agent.sock"
 
-    @property
+    @cached_property
     def layers(self) -> Path:
         """See the module."""
         return self.folder / "layers"
 
-    @property
+    @cached_property
     def disk(self) -> Path:
         """See the module."""
         return self.folder / "disk"
 
-    @property
+    @cached_property
     def paused(self) -> Path:
         """See the module."""
         return self.folder / "paused"
 
-    @property
+    @cached_property
     def root(self) -> Path:
         """See the module."""
         return self.folder / "root"
 
 
-class Places(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Places:
     """The folders of a node, below its home."""
 
     home: Path
 
-    @property
+    @cached_property
     def sandboxes(self) -> Path:
         """See the module."""
         return self.home / "run" / "sandboxes"
 
-    @property
+    @cached_property
     def environments(self) -> Path:
         """See the module."""
         return self.home / "run" / "environments"
 
-    @property
+    @cached_property
     def identities(self) -> Path:
         """See the module."""
         return self.home / "run" / "identities"
 
-    @property
+    @cached_property
     def runtime(self) -> Path:
         """See the module."""
         return self.home / "run" / "runtime"
 
-    @property
+    @cached_property
     def bundle(self) -> Path:
         """See the module."""
         return self.home / "run" / "bundle"
 
-    @property
+    @cached_property
     def views(self) -> Path:
         """See the module."""
         return self.home / "run" / "views"
 
-    @property
+    @cached_property
     def skeleton(self) -> Path:
         """See the module."""
         return self.home / "run" / "skeleton"
 
-    @property
+    @cached_property
     def disk_templates(self) -> Path:
         """See the module."""
         return self.home / "run" / "disk-templates"

@@ -17,7 +17,7 @@ from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
 from dsec_runtime.linux import syscalls
 from dsec_runtime.linux.closer import Closer
-from dsec_runtime.linux.userns import userns
+from dsec_runtime.linux.userns import UserNamespaces
 from dsec_runtime.resources.identities import Identity
 from dsec_runtime.tiers.container.places import Sandbox
 
@@ -46,7 +46,11 @@ def make_skeleton(folder: Path) -> None:
 
 
 def mount_root(
-    sandbox: Sandbox, layers: Sequence[Path], identity: Identity, closer: Closer
+    sandbox: Sandbox,
+    layers: Sequence[Path],
+    identity: Identity,
+    namespaces: UserNamespaces,
+    closer: Closer,
 ) -> None:
     """Mount the overlay of `layers`, lowest first, and the sandbox's disk.
 
@@ -55,10 +59,10 @@ def mount_root(
     """
     _cover(sandbox.disk / "upper", layers[-1])
     with ExitStack() as stack:
-        ids = stack.enter_context(userns(identity.layers))
+        ids = stack.enter_context(namespaces.of(identity.layers))
         fds = [_shown(stack, closer, layer, ids) for layer in reversed(layers)]
         lowers = [f"/proc/self/fd/{fd}" for fd in fds]
-        ids = stack.enter_context(userns(identity.upper))
+        ids = stack.enter_context(namespaces.of(identity.upper))
         disk = f"/proc/self/fd/{_shown(stack, closer, sandbox.disk, ids)}"
         options: list[tuple[str, str | None]] = [
             ("source", f"sandbox:{sandbox.id}"),
