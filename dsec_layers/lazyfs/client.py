@@ -7,6 +7,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,8 +46,7 @@ class DaemonClient:
         self._paths.create()
         with self._starting():
             if not self.running():
-                self._start_holder(self._successor())
-                self._start_daemon()
+                self._start_both()
         return self
 
     def hold(self) -> None:
@@ -191,17 +191,41 @@ class DaemonClient:
         program = [sys.executable, "-P", "-m", "dsec_layers.lazyfs.successor"]
         return [*program, str(self._paths.home), self._module]
 
+    def _start_both(self) -> None:
+        """Side by side where the holder does not run: the daemon is long in loading its modules."""
+        if holder.connection(self._paths.run) is not None:
+            self._start_daemon()
+            return
+        reader, writer = os.pipe()
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                try:
+                    daemon = pool.submit(self._start_daemon, reader)
+                    self._start_holder(self._successor())
+                finally:
+                    os.close(writer)
+                daemon.result()
+        finally:
+            os.close(reader)
+
     def _start_holder(self, successor: Sequence[str]) -> None:
         if holder.connection(self._paths.run) is None:
             program = [sys.executable, "-I", "-S", str(Path(holder.__file__)), str(self._paths.run)]
             self._start([*program, *successor], "holder of the FUSE connection")
 
-    def _start_daemon(self) -> None:
-        self._start([sys.executable, "-m", self._module, "--home", str(self._paths.home)], "daemon")
+    def _start_daemon(self, after: int | None = None) -> None:
+        """`after`: it waits for the end of this pipe before it asks for the holder."""
+        program = [sys.executable, "-m", self._module, "--home", str(self._paths.home)]
+        if after is None:
+            self._start(program, "daemon")
+        else:
+            self._start([*program, "--after-fd", str(after)], "daemon", fds=(after,))
 
-    def _start(self, argv: Sequence[str], what: str) -> None:
+    def _start(self, argv: Sequence[str], what: str, *, fds: Sequence[int] = ()) -> None:
         try:
-            complaint = detached.start(argv, log=self._paths.log, timeout_s=START_TIMEOUT_S)
+            complaint = detached.start(
+                argv, log=self._paths.log, timeout_s=START_TIMEOUT_S, fds=fds
+            )
         except TimeoutError as error:
             raise DaemonError(
                 f"the {what} is not ready after {START_TIMEOUT_S:.0f} s" + self._log_tail()

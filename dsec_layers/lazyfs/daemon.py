@@ -37,7 +37,9 @@ def main(
     *,
     beside: Callable[[Path], None] | None = None,
 ) -> None:
-    """The daemon's command line. `--ready-fd` is for `client.ensure`; without it, the foreground.
+    """The daemon's command line.
+
+    `--ready-fd` and `--after-fd` are for `client.ensure`; without them it is in the foreground.
 
     `beside` runs in a thread of its own with the home, as long as the daemon does. The environment
     tunes it too, see settings.py.
@@ -45,6 +47,7 @@ def main(
     parser = argparse.ArgumentParser(description="the lazy file system daemon of one home")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--after-fd", type=int, help="a pipe whose end says: the holder runs")
     parser.add_argument("--stand-by", action="store_true", help="wait for another daemon's end")
     settings.add_flags(parser)
     arguments = parser.parse_args(argv)
@@ -56,6 +59,8 @@ def main(
         options = settings.tuned(options or Options(), os.environ, arguments)
         if beside is not None:
             threading.Thread(target=beside, args=(arguments.home,), daemon=True).start()
+        if arguments.after_fd is not None:
+            detached.wait_for_end(arguments.after_fd)
         serve(
             arguments.home,
             open_store,

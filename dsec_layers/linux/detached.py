@@ -12,8 +12,12 @@ from pathlib import Path
 READY = b"ready\n"
 
 
-def start(argv: Sequence[str], *, log: Path, timeout_s: float) -> str | None:
+def start(
+    argv: Sequence[str], *, log: Path, timeout_s: float, fds: Sequence[int] = ()
+) -> str | None:
     """Run `argv --ready-fd N`, output appended to `log`, and wait for a word on that descriptor.
+
+    It inherits the descriptors `fds` too.
 
     The program says `ready` (`say`) or what went wrong, closes the descriptor and goes on by
     itself, no longer a child of the caller (`leave_parent`). Returns None when it is ready, else
@@ -29,7 +33,7 @@ def start(argv: Sequence[str], *, log: Path, timeout_s: float) -> str | None:
                 stdout=output,
                 stderr=output,
                 cwd="/",
-                pass_fds=(writer,),
+                pass_fds=(writer, *fds),
                 start_new_session=True,
             )
         os.close(writer)
@@ -70,6 +74,15 @@ def say(fd: int, word: bytes) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def wait_for_end(fd: int) -> None:
+    """Wait until the other end of the pipe `fd` is closed, by whoever or his death; close it."""
+    try:
+        while os.read(fd, 1):
+            pass
+    finally:
+        os.close(fd)
 
 
 def wait_for_exit(pid: int, timeout_s: float) -> bool:
