@@ -11,8 +11,7 @@ from dsec_layers.linux import mount
 _PATIENCE_S = 60
 # For a mount namespace of its own that lives long: layers of other tests are not kept alive by it.
 FORGET_OTHERS = (
-    "umount -l $(awk '$2 ~ \"^/var/tmp/dsec-test-\" { print $2 }' /proc/self/mounts) "
-    "> /dev/null 2>&1 || :"
+    "umount -l $(awk '$2 ~ \"/dsec-test-\" { print $2 }' /proc/self/mounts) > /dev/null 2>&1 || :"
 )
 
 
