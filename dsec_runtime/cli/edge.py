@@ -83,31 +83,28 @@ def edge(
 ) -> None:
     """Serve sandboxes until SIGTERM, on a Unix socket in the home and, if asked, on TCP.
 
-    Sandboxes outlive the edge: the next one finds them. Needs root.
+    Sandboxes outlive the edge: the next one finds them. Needs root. What else can be set is in
+    edge/settings.toml of the home (docs/edge.md); options go before it.
     """
     if click_context.invoked_subcommand is not None:
         return
     from dsec_layers.linux.capabilities import Capability, require
     from dsec_runtime.edge.building import built
-    from dsec_runtime.edge.config import EdgeConfig
     from dsec_runtime.edge.logs import configure
     from dsec_runtime.edge.serving import run
-    from dsec_runtime.spec import Lifetime
-    from dsec_runtime.tiers.fncall.settings import FncallSettings
+    from dsec_runtime.edge.settings import configured
 
     require(Capability.ROOT, Capability.OVERLAY, Capability.EROFS, Capability.FUSE, Capability.OCI)
     context = click_context.find_object(EdgeContext)
     assert context is not None
     home = context.workbench.home.root
-    given = {"max_sandboxes": max_sandboxes, "reserve_bytes": reserve, "drain_s": drain}
-    config = EdgeConfig(
-        home=home,
-        stores=stores,
-        tcp=_tcp(listen, certificate, key, tokens or home / _TOKENS),
-        fncall=FncallSettings(total=pool) if pool else FncallSettings(),
-        lifetime=Lifetime(idle_s=idle, age_s=age, paused_s=paused),
-        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type] # by name
-    )
+    given: dict[str, dict[str, object]] = {
+        "edge": {"max_sandboxes": max_sandboxes, "reserve_bytes": reserve, "drain_s": drain},
+        "fncall": {"total": pool},
+        "lifetime": {"idle_s": idle, "age_s": age, "paused_s": paused},
+    }
+    tcp = _tcp(listen, certificate, key, tokens or home / _TOKENS)
+    config = configured(home, given, tcp=tcp, stores=stores)
     configure("json" if log_format == "json" else "text")
     run(config, built)
 

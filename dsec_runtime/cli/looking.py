@@ -81,11 +81,18 @@ def stats(context: EdgeContext, sandboxes: tuple[str, ...]) -> None:
 def logs(context: EdgeContext, sandbox: str, command: str | None, follow: bool) -> None:
     """Show what SANDBOX was asked and did, or the kept output of COMMAND (its id, as in the log).
 
-    Output of a command that still runs is shown until it ends.
+    Output of a command that still runs is shown until it ends. `fncall` instead of a sandbox stands
+    for the stateless tasks.
     """
+    if sandbox == "fncall" and (command is not None or follow):
+        raise click.UsageError("the log of tasks has no commands and is not followed")
 
     async def work() -> None:
         async with context.client() as client:
+            if sandbox == "fncall":
+                for event in await client.fncall_log():
+                    _show(context, event)
+                return
             found = await client.get(sandbox)
             if command is not None:
                 async with await found.attach(command) as process:

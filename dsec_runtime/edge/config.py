@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from dsec_runtime.errors import InvalidRequestError
 from dsec_runtime.network.settings import Settings
-from dsec_runtime.spec import MIB, Lifetime
+from dsec_runtime.spec import MIB, Lifetime, Positive, Seconds
 from dsec_runtime.tiers.container.settings import ContainerSettings
 from dsec_runtime.tiers.fncall.settings import FncallSettings
 
@@ -24,7 +26,7 @@ class Tcp(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Path
 
 
-class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings; below `home` are `edge/` (journal, logs) and `run/edge.sock`."""
 
     home: Path
@@ -34,14 +36,16 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
     network: Settings = Settings()
     fncall: FncallSettings = FncallSettings()
     lifetime: Lifetime = Lifetime()  # for what a specification leaves open
-    max_sandboxes: int = 4000
-    creations: int = max(2, 2 * (os.cpu_count() or 1))  # at a time
-    waiting: int = 2048  # creations that may wait for their turn
-    reserve_bytes: int = 256 * MIB  # memory that is not given away
-    max_pressure: float = 40.0  # per cent of 10 s in which all waited for memory
-    sweep_s: float = 1.0
-    keep_ended_s: float = 24 * 3600.0  # how long an ended sandbox is remembered
-    drain_s: float = 20.0
+    max_sandboxes: Positive = 4000
+    creations: Positive = max(2, 2 * (os.cpu_count() or 1))  # at a time
+    waiting: Annotated[int, Meta(ge=0)] = 2048  # creations that may wait for their turn
+    reserve_bytes: Annotated[int, Meta(ge=0)] = 256 * MIB  # memory that is not given away
+    max_pressure: Annotated[float, Meta(gt=0, le=100)] = (
+        40.0  # per cent of 10 s in which all waited for memory
+    )
+    sweep_s: Seconds = 1.0
+    keep_ended_s: Seconds = 24 * 3600.0  # how long an ended sandbox is remembered
+    drain_s: Seconds = 20.0
 
     @property
     def state(self) -> Path:

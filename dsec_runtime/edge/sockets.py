@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dsec_runtime.edge.calls import Query, as_problem
 from dsec_runtime.edge.entry import Entry
+from dsec_runtime.edge.principal import Principal
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.errors import InvalidRequestError, SandboxError, StateConflictError
 from dsec_runtime.messages import OWNER_HEADER
@@ -26,6 +27,7 @@ class SocketCall(NamedTuple):
 
     edge: Edge
     socket: WebSocket
+    principal: Principal
     found: Entry | None
 
     @property
@@ -64,7 +66,9 @@ class SocketEndpoint:
         await socket.accept()
         status = _NORMAL
         try:
-            await self._operation.handler(SocketCall(self._edge, socket, self._find(socket)))
+            principal: Principal = scope["state"]["principal"]
+            found = self._find(socket, principal)
+            await self._operation.handler(SocketCall(self._edge, socket, principal, found))
         except WebSocketDisconnect:
             return
         except Exception as error:  # the last place that can tell the client
@@ -81,10 +85,9 @@ class SocketEndpoint:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.close(status)
 
-    def _find(self, socket: WebSocket) -> Entry | None:
+    def _find(self, socket: WebSocket, principal: Principal) -> Entry | None:
         if "id" not in socket.path_params:
             return None
-        principal = socket.scope["state"]["principal"]
         entry = self._edge.sandboxes.find(principal, socket.path_params["id"])
         owner = socket.headers.get(OWNER_HEADER)
         if owner and entry.row.spec.owner not in (None, owner):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The range must be free in the node's own network; `ready` namespaces are made ahead.
 
     `grace_s` is how long an answer is good after its time, since programs do not look at it.
@@ -15,8 +17,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     range: str = "10.231.0.0/16"
-    ready: int = 4
-    grace_s: float = 60.0
-    counts_age_s: float = 1.0
+    ready: Annotated[int, Meta(ge=0)] = 4
+    grace_s: Annotated[float, Meta(ge=0)] = 60.0
+    counts_age_s: Annotated[float, Meta(ge=0)] = 1.0
     resolv_conf: Path = Path("/etc/resolv.conf")
     node: Path | None = None

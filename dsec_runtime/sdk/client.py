@@ -23,6 +23,7 @@ from dsec_runtime.sdk.transport import Transport
 from dsec_runtime.spec import FncallTask, SandboxInfo, SandboxSpec, State
 
 _RENEWALS: Final = 3  # in the time of a lease
+_EVENTS: Final = list[Event]
 _INFOS: Final = list[SandboxInfo]  # inside the class `list` is a method
 _GRACE_S: Final = 10.0  # beyond its own timeout, for the edge to say so
 
@@ -173,6 +174,10 @@ class DSecClient:
         """
         async for result in fncalls.run_many(self._transport, tasks):
             yield result
+
+    async def fncall_log(self) -> Sequence[Event]:
+        """What is kept of the log of our stateless tasks (an operator sees all), oldest first."""
+        return await self._transport.call("GET", "/v1/fncall/log", _EVENTS)
 
     async def health(self) -> Health:
         """How the edge is."""

@@ -526,6 +526,10 @@ class DSecClient:
         """Run any number of stateless tasks, and give each result when it is there."""
         return iterate(self._inner.run_fncalls(tasks))
 
+    def fncall_log(self) -> Sequence[Event]:
+        """What is kept of the log of our stateless tasks (an operator sees all), oldest first."""
+        return run(self._inner.fncall_log())
+
     def health(self) -> Health:
         """How the edge is."""
         return run(self._inner.health())

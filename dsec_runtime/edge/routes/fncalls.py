@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket
 
 from dsec_runtime.edge.calls import Call, Operation, as_problem
 from dsec_runtime.edge.fncalls import Fncalls
+from dsec_runtime.edge.principal import Principal
 from dsec_runtime.edge.service import Edge
 from dsec_runtime.edge.sockets import SocketCall, SocketOperation
 from dsec_runtime.errors import (
@@ -19,7 +20,7 @@ from dsec_runtime.errors import (
     SandboxError,
     UnsupportedError,
 )
-from dsec_runtime.messages import FncallAnswer, FncallReply, FncallRequest
+from dsec_runtime.messages import Event, FncallAnswer, FncallReply, FncallRequest
 from dsec_runtime.spec import FncallTask
 
 _decode: Final = msgspec.json.Decoder(FncallRequest).decode
@@ -29,7 +30,7 @@ _encode: Final = msgspec.json.encode
 async def run(call: Call) -> object:
     """Run a task; it ends when the client leaves."""
     fncalls, task = _of(call.edge), call.body(FncallTask)
-    working = asyncio.create_task(fncalls.run(task))
+    working = asyncio.create_task(fncalls.run(task, call.principal))
     leaving = asyncio.create_task(call.gone())
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -48,7 +49,7 @@ async def batch(call: SocketCall) -> None:
     So many are taken as may be in work; the others wait with the client.
     """
     fncalls, ending = _of(call.edge), asyncio.ensure_future(call.edge.ending.wait())
-    working = asyncio.ensure_future(_serve(fncalls, call.socket))
+    working = asyncio.ensure_future(_serve(fncalls, call))
     try:
         await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -60,12 +61,13 @@ async def batch(call: SocketCall) -> None:
         await asyncio.gather(working, ending, return_exceptions=True)
 
 
-async def _serve(fncalls: Fncalls, socket: WebSocket) -> None:
+async def _serve(fncalls: Fncalls, call: SocketCall) -> None:
+    socket = call.socket
     slots = asyncio.Semaphore(2 * fncalls.pool.settings.total)  # one waits for each that runs
 
     async def answer(request: FncallRequest) -> None:
         try:
-            reply = await _answered(fncalls, request)
+            reply = await _answered(fncalls, request, call.principal)
             await socket.send_bytes(_encode(reply))
         finally:
             slots.release()
@@ -95,9 +97,9 @@ def _parsed(message: bytes) -> FncallRequest:
         raise InvalidRequestError(f"no task of a batch: {error}") from error
 
 
-async def _answered(fncalls: Fncalls, request: FncallRequest) -> FncallReply:
+async def _answered(fncalls: Fncalls, request: FncallRequest, principal: Principal) -> FncallReply:
     try:
-        return FncallReply(number=request.number, answer=await fncalls.run(request.task))
+        return FncallReply(number=request.number, answer=await fncalls.run(request.task, principal))
     except SandboxError as error:
         if fncalls.draining:  # no fault of the task: it is begun anew at the next edge
             await asyncio.get_running_loop().create_future()
@@ -112,7 +114,13 @@ def _of(edge: Edge) -> Fncalls:
     return edge.fncalls
 
 
+async def log(call: Call) -> object:
+    """What is kept of the log of tasks."""
+    return _of(call.edge).log(call.principal)
+
+
 OPERATIONS = (
     Operation("POST", "/v1/fncall", "Run a stateless task", run, FncallTask, FncallAnswer),
+    Operation("GET", "/v1/fncall/log", "The log of stateless tasks", log, None, list[Event]),
 )
 SOCKETS = (SocketOperation("/v1/fncalls", "Run a batch of stateless tasks", batch),)

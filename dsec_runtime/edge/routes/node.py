@@ -93,9 +93,8 @@ async def _follow(call: Call, queue: asyncio.Queue[Event], sandbox: str | None) 
 
 def _is_visible(call: Call, event: Event) -> bool:
     entry = call.edge.sandboxes.entries.get(event.sandbox)
-    return call.principal.is_operator or (
-        entry is not None and entry.row.principal == call.principal.name
-    )
+    whose = entry.row.principal if entry is not None else event.principal  # that of a task
+    return call.principal.is_operator or whose == call.principal.name
 
 
 async def _until_gone(call: Call, work: Coroutine[object, object, None]) -> None:

@@ -110,7 +110,7 @@ class Pool:
         Raises OverloadedError when none comes free in time, and what making one raises.
         """
         if self._ledger.waiting >= self.settings.waiting:
-            raise _overloaded(f"{self._ledger.waiting} calls wait already")
+            raise overloaded(f"{self._ledger.waiting} calls wait already")
         if self._ticking is None:
             self._ticking = asyncio.create_task(self._tick())
         while True:
@@ -131,7 +131,7 @@ class Pool:
                 return await future
         except TimeoutError as error:
             patience = f"{self.settings.patience_s:g} s"
-            raise _overloaded(f"no container came free in {patience}") from error
+            raise overloaded(f"no container came free in {patience}") from error
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._ledger.back(future.result().id, _now(), clean=True)  # handed in vain
@@ -153,7 +153,7 @@ class Pool:
         self._ledger.close()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(_overloaded("the edge is about to end"))
+                future.set_exception(overloaded("the edge is about to end"))
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
@@ -288,7 +288,8 @@ def _ours(error: Exception) -> SandboxError:
     return InfrastructureError(f"the edge failed at this: {error}")
 
 
-def _overloaded(message: str) -> OverloadedError:
+def overloaded(message: str) -> OverloadedError:
+    """The error for a task that finds no room."""
     return OverloadedError(
         message, hint="try again in a while, or elsewhere", detail={"retry_after_s": 1.0}
     )

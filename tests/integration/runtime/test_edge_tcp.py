@@ -20,6 +20,7 @@ from dsec_runtime import errors
 from dsec_runtime.edge.auth import add
 from dsec_runtime.sdk import DSecClient
 from tests.support.edges import RealEdge, args, real_edge
+from tests.support.fncalls import task
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -124,6 +125,19 @@ async def test_each_sees_their_own_and_an_operator_sees_all(remote: Remote) -> N
             for each in (boss, local):
                 assert [info.id for info in await each.list()] == [sandbox.id]
             await (await boss.get(sandbox.id)).stop()
+
+
+async def test_tasks_are_served_beside_those_of_another_and_each_sees_their_own(
+    remote: Remote,
+) -> None:
+    tokens = [add(remote.tokens, name) for name in ("many", "few")]
+    async with remote.client(tokens[0]) as many, remote.client(tokens[1]) as few:
+        batch = aiter(many.run_fncalls(task("sleep 0.05") for _ in range(60)))
+        await anext(batch)
+        assert (await few.run_fncall(task("echo mine"))).text == "mine\n"
+        assert len([result async for result in batch]) == 59
+        assert {event.principal for event in await few.fncall_log()} == {"few"}
+        assert len(await many.fncall_log()) == 60
 
 
 async def test_a_token_that_is_taken_back_opens_nothing_any_more(remote: Remote) -> None:

@@ -140,6 +140,16 @@ def test_without_await(edge: RealEdge) -> None:
         assert sorted(int(result.text) for result in results) == list(range(20))
 
 
+async def test_each_task_is_on_record(client: DSecClient) -> None:
+    await client.run_fncall(task("exit 3", files={"f": b""}))
+    with pytest.raises(errors.InvalidRequestError):
+        await client.run_fncall(task("true", kind="cobol"))
+    refused, ran = list(await client.fncall_log())[-1:-3:-1]
+    assert (ran.principal, ran.detail["code"], ran.detail["files"]) == ("local", "exit 3", 1)
+    assert (ran.detail["end"], ran.detail["status"]) == ("exited", 3)
+    assert (refused.detail["kind"], refused.detail["end"]) == ("cobol", "invalid_request")
+
+
 async def test_a_batch_of_tasks_that_nobody_finishes_making(client: DSecClient) -> None:
     async def failing() -> AsyncIterator[FncallTask]:
         yield task("true")
