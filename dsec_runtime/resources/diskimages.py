@@ -23,6 +23,7 @@ _OPTIONS: Final = (("noinit_itable", None), ("discard", None), ("nobarrier", Non
 _FIFREEZE: Final = 0xC0045877
 _FITHAW: Final = 0xC0045878
 _COPY_BYTES: Final = 1 << 30
+_FILL_BYTES: Final = 1 << 20
 
 
 class Templates:
@@ -92,9 +93,31 @@ def _furnish(image: Path) -> None:
 
 def copy_data(source: int, target: int) -> None:
     """Copy a sparse file, holes as holes. Where both lie on one file system, it may share them."""
-    size = os.fstat(source).st_size
-    os.truncate(target, size)
-    at = 0
+    os.truncate(target, os.fstat(source).st_size)
+    for start, end in _data(source):
+        _copy_range(source, target, start, end)
+
+
+def fill(device: str, source: int) -> None:
+    """Write what the sparse file `source` holds, which is little, to a device that is all zeros.
+
+    It stays in the device's cache for whoever mounts it. In the file behind the device it would
+    have to reach the disk of that file before the device, which reads past the cache, can read it.
+    """
+    fd = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        for start, end in _data(source):
+            for at in range(start, end, _FILL_BYTES):
+                content = os.pread(source, min(_FILL_BYTES, end - at), at)
+                if os.pwrite(fd, content, at) != len(content):
+                    raise OSError(errno.EIO, "the device is smaller than the image", device)
+    finally:
+        os.close(fd)
+
+
+def _data(source: int) -> Iterator[tuple[int, int]]:
+    """Where a sparse file has data: starts and ends."""
+    at, size = 0, os.fstat(source).st_size
     while at < size:
         try:
             start = os.lseek(source, at, os.SEEK_DATA)
@@ -103,7 +126,7 @@ def copy_data(source: int, target: int) -> None:
                 return
             raise
         at = os.lseek(source, start, os.SEEK_HOLE)
-        _copy_range(source, target, start, at)
+        yield start, at
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:

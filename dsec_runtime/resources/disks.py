@@ -80,7 +80,7 @@ class Disks:
         try:
             if spare is None:
                 with self._explained():
-                    spare = self._new(self._templates.open(size_bytes))
+                    spare = self._new(self._templates.open(size_bytes), empty=True)
             with self._explained():
                 return _settle(spare, sandbox)
         finally:
@@ -90,7 +90,8 @@ class Disks:
     def copy(self, source: Path, sandbox: Path) -> Path:
         """Give a sandbox a copy of the disk of another, as it is now; as `make`."""
         with self._explained(), diskimages.still(source / "disk"):
-            spare = self._new(os.open(source / "disk.img", os.O_RDONLY | os.O_CLOEXEC))
+            source_fd = os.open(source / "disk.img", os.O_RDONLY | os.O_CLOEXEC)
+            spare = self._new(source_fd, empty=False)
         try:
             with self._explained():
                 return _settle(spare, sandbox)
@@ -145,7 +146,7 @@ class Disks:
             if self._ended or not size or len(self._spares) >= self._wanted:
                 return False
         with self._explained():
-            spare = self._new(self._templates.open(size))
+            spare = self._new(self._templates.open(size), empty=True)
             diskimages.warm(spare.mounted)
         with self._lock:
             if size == self._size and not self._ended:
@@ -154,13 +155,18 @@ class Disks:
         spare.close()
         return True
 
-    def _new(self, source: int) -> _Spare:
+    def _new(self, source: int, *, empty: bool) -> _Spare:
         """A disk with the content of the open image `source`, which is closed."""
         image = -1
         try:
             image = os.open(self._sandboxes, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            diskimages.copy_data(source, image)
+            if empty:
+                os.truncate(image, os.fstat(source).st_size)
+            else:
+                diskimages.copy_data(source, image)
             with loop.attached(image) as device:
+                if empty:
+                    diskimages.fill(device, source)
                 return _Spare(image, diskimages.mounted(device))
         except BaseException:
             if image >= 0:
