@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Connect = Callable[[str], Awaitable["Channel"]]
 
 _log = structlog.get_logger("dsec.edge.life")
-_ENDING_POLL_S, _ENDING_POLLS = 0.02, 25
+_ENDING_POLL_S, _ENDING_POLLS = 0.02, 250
 _FIRST_PROCESS = "its first process ended"
 
 
@@ -66,7 +66,8 @@ class Life:
     async def explain(self, entry: Entry, error: SandboxError) -> SandboxError:
         """What an error of the channel means: a sandbox is lost with its first process only.
 
-        A process that is killed closes its connections some moments before it has ended.
+        A process that is killed closes its connections some moments before it has ended, and the
+        first of a sandbox ends after all others: on a busy node that may take seconds.
         """
         if not isinstance(error, LostError):
             return error

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dsec_runtime.edge import life
 from dsec_runtime.edge.entry import Entry
 from dsec_runtime.edge.principal import LOCAL
 from dsec_runtime.edge.service import Edge
@@ -170,9 +171,10 @@ async def test_the_channel_is_closed_with_the_sandbox(
 
 
 async def test_a_broken_connection_is_no_loss(
-    tier: TierDouble, clock: HandClock, tmp_path: Path
+    tier: TierDouble, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the channel takes for a loss is one only when the first process has ended."""
+    monkeypatch.setattr(life, "_ENDING_POLLS", 2)
     async with edge_over(tier, tmp_path, clock) as edge:
         entry = await made(edge)
         first = entry.channel
