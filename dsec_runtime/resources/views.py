@@ -92,7 +92,7 @@ def tell_memory(sandbox: Path, limit_bytes: int, used_bytes: int) -> None:
     rows = {"MemTotal": total, "MemFree": free, "MemAvailable": free, "Buffers": 0, "Cached": 0}
     rows |= {"SwapCached": 0, "Active": used, "Inactive": 0, "SwapTotal": 0, "SwapFree": 0}
     rows |= {"Dirty": 0, "Writeback": 0, "AnonPages": used, "Mapped": 0, "Shmem": 0, "Slab": 0}
-    content = "".join(f"{name + ':':<15}{value:>9} kB\n" for name, value in rows.items())
+    content = "".join(f"{name + ':':<15}{value:>15} kB\n" for name, value in rows.items())
     fd = os.open(sandbox / "meminfo", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444)
     try:
         os.pwrite(fd, content.encode(), 0)  # of one length, so no reader sees a half
