@@ -84,6 +84,19 @@ class Launcher:
             os.close(copy)
             self._leaving[name] = self._submit(lambda: _hide(shown))
 
+    def attached(self, mounts: Sequence[int], what: Callable[[Sequence[str]], T]) -> T:
+        """Do `what` there with the paths at which these detached mounts are attached meanwhile."""
+
+        def shown() -> T:
+            places = [self._stage / f"fd-{fd}" for fd in mounts]
+            with contextlib.ExitStack() as hidden:
+                for fd, place in zip(mounts, places, strict=True):
+                    hidden.callback(_hide, place)
+                    _show(fd, place)
+                return what(list(map(str, places)))
+
+        return self.call(shown)
+
     def wait_unstaged(self, name: str) -> None:
         """Wait until nothing of what was staged under this name is mounted here."""
         if (leaving := self._leaving.pop(name, None)) is not None:

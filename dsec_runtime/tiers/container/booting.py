@@ -62,7 +62,7 @@ def boot(node: Node, plan: Plan, trace: Trace) -> Running:
     identity = node.identities.take(sandbox.id)
     trace("identity taken")
     layers = (node.places.skeleton, *plan.held.folders)
-    roots.mount_root(sandbox, layers, identity, node.namespaces, node.closer)
+    roots.mount_root(sandbox, layers, identity, node.namespaces, node.closer, node.launcher)
     trace("root mounted")
     cpus = node.processors.take(sandbox.id, limits.cpu_cores)
     group = GroupLimits(

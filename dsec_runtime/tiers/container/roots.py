@@ -15,8 +15,9 @@ from typing import Final
 
 from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_runtime.errors import CreationFailedError
-from dsec_runtime.linux import syscalls
+from dsec_runtime.linux import overlays, syscalls
 from dsec_runtime.linux.closer import Closer
+from dsec_runtime.linux.launcher import Launcher
 from dsec_runtime.linux.userns import UserNamespaces
 from dsec_runtime.resources.identities import Identity
 from dsec_runtime.tiers.container.places import Sandbox
@@ -51,26 +52,22 @@ def mount_root(
     identity: Identity,
     namespaces: UserNamespaces,
     closer: Closer,
+    launcher: Launcher,
 ) -> None:
     """Mount the overlay of `layers`, lowest first, and the sandbox's disk.
 
-    `closer` ends what is needed for that alone. Raises OSError, and CreationFailedError where the
-    kernel would not let it be written to, which it does not say by itself.
+    `closer` ends what is needed for that alone, and `launcher` has the place where a kernel before
+    6.15 must see it meanwhile. Raises OSError, and CreationFailedError where the kernel would not
+    let it be written to, which it does not say by itself.
     """
     _cover(sandbox.disk / "upper", layers[-1])
     with ExitStack() as stack:
         ids = stack.enter_context(namespaces.of(identity.layers))
-        fds = [_shown(stack, closer, layer, ids) for layer in reversed(layers)]
-        lowers = [f"/proc/self/fd/{fd}" for fd in fds]
+        lowers = [_shown(stack, closer, layer, ids) for layer in reversed(layers)]
         ids = stack.enter_context(namespaces.of(identity.upper))
-        disk = f"/proc/self/fd/{_shown(stack, closer, sandbox.disk, ids)}"
-        options: list[tuple[str, str | None]] = [
-            ("source", f"sandbox:{sandbox.id}"),
-            *(("lowerdir+", lower) for lower in lowers),
-            *(("upperdir", f"{disk}/upper"), ("workdir", f"{disk}/work")),
-            *_OPTIONS,
-        ]
-        made = layer_syscalls.detached_mount("overlay", options, syscalls.MOUNT_ATTR_NODEV)
+        disk = _shown(stack, closer, sandbox.disk, ids)
+        options = (("source", f"sandbox:{sandbox.id}"), *_OPTIONS)
+        made = overlays.over_mounts(lowers, disk, options, syscalls.MOUNT_ATTR_NODEV, launcher)
         stack.callback(os.close, made)
         if os.fstatvfs(made).f_flag & os.ST_RDONLY:
             raise CreationFailedError("the kernel mounts the root file system read-only")

@@ -18,7 +18,7 @@ from dsec_runtime.errors import (
     UnknownSandboxError,
     UnsupportedError,
 )
-from dsec_runtime.linux import namespaces
+from dsec_runtime.linux import namespaces, overlays
 from dsec_runtime.resources import layout
 from dsec_runtime.spec import CpuClass, Environment, Limits, SandboxSpec
 from dsec_runtime.tiers.container.driver import ContainerTier
@@ -40,6 +40,15 @@ def test_it_is_nobody_on_the_node(box: Box) -> None:
     box.ok("touch /made")
     assert (box.folder / "root/made").stat().st_uid == int(box.running.own["first_id"])
     assert (box.folder / "disk/upper/made").stat().st_uid == 0
+
+
+def test_a_kernel_that_must_see_what_an_overlay_is_made_of(
+    boxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlays, "_takes_detached", lambda: False)  # as before 6.15
+    box = boxes.create()
+    assert box.ok("echo new > /root/new; cat /root/new; stat -c %u /root/new") == "new\n0\n"
+    assert (box.folder / "disk/upper/root/new").stat().st_uid == 0
 
 
 def test_owners_modes_and_setuid_are_those_of_the_environment(box: Box) -> None:
