@@ -18,7 +18,7 @@ import contextlib
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -112,6 +112,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def here(self) -> bool:
         """Whether its mounts are, or were, in this mount namespace of this boot."""
         return self.boot == procinfo.boot_id() and self.namespace == procinfo.mount_namespace()
+
+
+def uses_here(records: Iterable[Record]) -> set[LayerUse]:
+    """The layers that `records` list whose mounts are in this mount namespace of this boot."""
+    here = (procinfo.boot_id(), procinfo.mount_namespace())  # asked for once, not for each
+    found = (record for record in records if (record.boot, record.namespace) == here)
+    return {use for record in found for use in record.layers}
 
 
 class Journal:

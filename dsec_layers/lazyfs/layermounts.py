@@ -39,9 +39,7 @@ class LayerMounts:
 
     def mounted(self) -> set[str]:
         """The layers (hex) that are mounted in this mount namespace."""
-        folder = str(self._folder)
-        places = (point.target.rpartition("/") for point in mount.mount_points(b" - erofs "))
-        return {name for parent, _, name in places if parent == folder}
+        return mount.mounted_in(self._folder, "erofs")
 
     def known(self) -> set[str]:
         """The layers (hex) that have left a trace, mounted or not."""

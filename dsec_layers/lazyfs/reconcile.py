@@ -15,7 +15,7 @@ import msgspec
 from dsec_layers.errors import BusyError, DaemonError
 from dsec_layers.lazyfs import overlay
 from dsec_layers.lazyfs.devices import Devices
-from dsec_layers.lazyfs.journal import Journal, Owner, Phase, Record, of_earlier_boot
+from dsec_layers.lazyfs.journal import Journal, Owner, Phase, Record, of_earlier_boot, uses_here
 from dsec_layers.lazyfs.layermounts import LayerMounts
 from dsec_layers.linux import mount, procinfo
 from dsec_layers.model.digest import Digest
@@ -107,7 +107,7 @@ class Janitor:
     def _release(self, layers: Collection[str], records: Iterable[Record]) -> tuple[str, ...]:
         """Unmount those of `layers` that none of `records` lists; the ones that were mounted."""
         listed = list(records)
-        used_here = {use.hex for record in listed if record.here for use in record.layers}
+        used_here = {use.hex for use in uses_here(listed)}
         used = {use.hex for record in listed for use in record.layers}
         unused = set(layers) - used_here
         mounted = self.mounts.mounted() & unused

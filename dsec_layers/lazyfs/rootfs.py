@@ -28,7 +28,7 @@ from dsec_layers.errors import (
 )
 from dsec_layers.lazyfs import overlay, targets
 from dsec_layers.lazyfs.devices import Devices
-from dsec_layers.lazyfs.journal import LayerUse, Phase, Record
+from dsec_layers.lazyfs.journal import LayerUse, Phase, Record, uses_here
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.lazyfs.metadata import MetadataImages
 from dsec_layers.lazyfs.prepared import PreparedLayer, prepare
@@ -252,10 +252,8 @@ class RootfsManager:
 
     def _mount_layers(self, record: Record, prepared: Sequence[PreparedLayer]) -> None:
         """A layer mount is used again only while it stands on the device file served today."""
-        others = (
-            other for other in self._journal.records() if other.here and other.id != record.id
-        )
-        current = {use for other in others for use in other.layers}
+        others = (other for other in self._journal.records() if other.id != record.id)
+        current = uses_here(others)
         mounted = self._mounts.mounted()
         wanted = []
         for layer in prepared:

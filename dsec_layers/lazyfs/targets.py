@@ -58,7 +58,7 @@ def check_target(wanted: Record, home: Path, others: Iterable[Record]) -> None:
     """Raises BusyError for a target in use, InvalidInputError for one that cannot be mounted on."""
     target = Path(wanted.target)
     for record in others:
-        if record.here and record.target == wanted.target:
+        if record.target == wanted.target and record.here:
             what = record.name or "something"
             if record.bound or record.phase is not Phase.MOUNTED:
                 what += f", of process {record.owner.pid},"
@@ -88,10 +88,10 @@ def check_upper(wanted: Record, others: Iterable[Record]) -> None:
         raise InvalidInputError(
             f"the upper {upper} and the mount point {target} lie in one another"
         )
-    used = {record.upper for record in others if record.here}
+    used = any(record.upper == wanted.upper and record.here for record in others)
     overlays = mount.mount_points(mount.mark(upper))
     mounted = any(f"upperdir={upper}" in point.options for point in overlays)
-    if wanted.upper in used or mounted:
+    if used or mounted:
         raise BusyError(f"the upper {upper} is in use by another rootfs")
 
 

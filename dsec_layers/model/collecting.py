@@ -8,7 +8,7 @@ times are those of the store's own clock; clocks of different machines are never
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from dsec_layers.model.blobs import Store
 from dsec_layers.model.manifest import Descriptor
@@ -59,3 +59,14 @@ class Collectable(Store, Protocol):
     def remove_stale(self, older_than_s: float) -> int:
         """Remove what writers that died began so long ago; how many there were."""
         ...
+
+
+def is_collectable(store: object) -> TypeGuard[Collectable]:
+    """Whether it is a `Collectable`. Looked at once for each type, for that takes half a ms."""
+    kind = type(store)
+    if kind not in _kinds:
+        _kinds[kind] = isinstance(store, Collectable)
+    return _kinds[kind]
+
+
+_kinds: dict[type, bool] = {}

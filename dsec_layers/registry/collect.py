@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from dsec_layers.errors import CapabilityMissingError, CorruptError, NotFoundError, StoreError
 from dsec_layers.model.blobs import Store
-from dsec_layers.model.collecting import Collectable
+from dsec_layers.model.collecting import Collectable, is_collectable
 from dsec_layers.model.digest import Digest
 from dsec_layers.model.manifest import OCI_INDEX, OCI_MANIFEST, PACK_TYPE, Descriptor
 from dsec_layers.model.reference import Kind, Reference
@@ -69,7 +69,7 @@ class _Found(NamedTuple):
 
 def collectable(store: Store) -> Collectable:
     """The store as one that can be collected. Raises CapabilityMissingError."""
-    if not isinstance(store, Collectable):
+    if not is_collectable(store):
         raise CapabilityMissingError(
             f"{store.url} is collected by its own server", hint="untag what is not needed there"
         )

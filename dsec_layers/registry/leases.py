@@ -30,7 +30,7 @@ from dsec_layers.errors import BusyError, CorruptError, DsecError, NotFoundError
 from dsec_layers.linux import procinfo
 from dsec_layers.model import canonical
 from dsec_layers.model.blobs import BlobWriter
-from dsec_layers.model.collecting import Collectable, Note
+from dsec_layers.model.collecting import Collectable, Note, is_collectable
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.registry import condemned
 from dsec_layers.registry.condemned import Timing
@@ -52,7 +52,7 @@ class Held:
     """A lease while it is held; thread-safe. Without a collectable `store` it does nothing."""
 
     def __init__(self, store: object, purpose: str, timing: Timing, *, optional: bool) -> None:
-        self._store = store if isinstance(store, Collectable) else None
+        self._store = store if is_collectable(store) else None
         self._optional = optional
         self._purpose = purpose
         self._timing = timing

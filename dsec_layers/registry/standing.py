@@ -14,7 +14,7 @@ from typing import Final
 
 from dsec_layers.errors import StoreError
 from dsec_layers.model import canonical
-from dsec_layers.model.collecting import Collectable
+from dsec_layers.model.collecting import is_collectable
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.registry import condemned
 from dsec_layers.registry.condemned import Timing
@@ -33,7 +33,7 @@ def lend(
     about to be removed; False where that cannot be had: a store that others collect, or that we may
     not write to. Raises StoreError when it cannot be read.
     """
-    if not isinstance(store, Collectable):
+    if not is_collectable(store):
         return False
     digests = frozenset(blob.digest for blob in blobs)
     lease = Lease(tuple(sorted(digests)), "mount", TTL_S)
@@ -47,7 +47,7 @@ def lend(
 
 def renew(store: object, layers: Sequence[str]) -> None:
     """Write the lease of a mount again. Raises NotFoundError when there is none, or StoreError."""
-    if isinstance(store, Collectable):
+    if is_collectable(store):
         name = _name(layers)
         store.write_note(name, store.read_note(name))
 

@@ -18,7 +18,7 @@ import msgspec
 
 from dsec_layers.errors import DsecError, NotFoundError
 from dsec_layers.model.blobs import Store
-from dsec_layers.model.collecting import Collectable
+from dsec_layers.model.collecting import is_collectable
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Reference
 
@@ -66,7 +66,7 @@ def this_builder() -> str:
 
 
 def _renew_old(store: Store, reference: Reference, *, keep: str) -> None:
-    if not isinstance(store, Collectable) or not reference.tag:
+    if not is_collectable(store) or not reference.tag:
         return
     with contextlib.suppress(NotFoundError):
         old = store.resolve(Reference(reference.kind, reference.name, reference.tag))
