@@ -115,8 +115,8 @@ def test_a_layer_attached_after_its_user_died_is_detached(
     devices.attach_one(layers[0])  # by a daemon that could not know that nobody waits any more
     with manager.mounted(layers[1:], disk / "mnt"):
         assert devices.attached == {layers[1].digest.hex}
-    assert devices.attached == set()
     assert nothing_is_left(manager, disk)
+    assert devices.attached == set()
 
 
 def test_a_mount_outlives_the_process_that_made_it(
