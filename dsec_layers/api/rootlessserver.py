@@ -69,7 +69,7 @@ def serve(
     Raises as `rootless.mount`.
     """
     os.umask(0o077)
-    syscalls.one_arena()
+    syscalls.one_heap()
     Paths(bench.home.root).create()
     mounts = RootlessMounts(bench.home.run)
     with contextlib.ExitStack() as closing:

@@ -99,9 +99,10 @@ class ChunkTable(Sequence[Chunk]):
 
     def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]  # single chunks only, slices are not needed
         """The chunk with this number. Raises IndexError."""
-        if not -len(self) <= index < len(self):
+        count = len(self._offsets)
+        if not -count <= index < count:
             raise IndexError(index)
-        return Chunk._make(_RECORD.unpack_from(self._records, index % len(self) * _RECORD.size))
+        return Chunk._make(_RECORD.unpack_from(self._records, index % count * _RECORD.size))
 
     def __iter__(self) -> Iterator[Chunk]:
         return map(Chunk._make, _RECORD.iter_unpack(self._records))

@@ -91,7 +91,7 @@ def serve(
     """
     paths = Paths(home.absolute())
     os.umask(0o077)
-    syscalls.one_arena()  # 300 MB read by many threads: 120 MB are held, else up to 220
+    syscalls.one_heap()
     paths.create()
     _lock(paths.run / "daemon.lock", stand_by=stand_by)
     options = options or Options()

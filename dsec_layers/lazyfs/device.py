@@ -51,7 +51,6 @@ class LayerDevice:
     def start_read(self, offset: int, length: int, finished: Finished) -> None:
         """As `read`, but calls `finished`: at once when all is at hand, else in another thread."""
         length = max(0, min(length, self.size_bytes - offset))
-        self.layer.counters.add(kernel_reads=1, kernel_bytes=length)
         began = time.monotonic()
 
         def timed(parts: Sequence[Plain], error: BaseException | None) -> None:
@@ -63,13 +62,14 @@ class LayerDevice:
     def _start(self, offset: int, length: int, finished: Finished) -> None:
         padding = max(0, offset + length - max(offset, self.layer.table.device_bytes))
         if length == padding:
+            self.layer.counters.add(kernel_reads=1, kernel_bytes=length)
             finished([bytes(padding)] if padding else [], None)
             return
         reading = _Reading(offset, offset + length - padding, padding, finished)
         wanted = self.layer.table.covering(reading.start, reading.end - reading.start)
         missing = self._collect(reading, wanted)
         if missing:
-            self._fetch(reading, missing)
+            self._fetch(reading, wanted.start, missing)
         else:
             reading.finish()
         if self._streams is not None:  # behind what is waited for
@@ -91,14 +91,16 @@ class LayerDevice:
                 part = reading.cut(chunk, plain)
                 cached_bytes += len(part)
                 reading.parts.append(part)
-        hits = len(reading.parts) - len(missing)
         self.layer.counters.add(
-            cache_hits=hits, cache_misses=len(missing), cache_bytes=cached_bytes
+            kernel_reads=1,
+            kernel_bytes=reading.length,
+            cache_hits=len(wanted) - len(missing),
+            cache_misses=len(missing),
+            cache_bytes=cached_bytes,
         )
         return missing
 
-    def _fetch(self, reading: _Reading, missing: list[tuple[int, Chunk]]) -> None:
-        first = self.layer.table.index_at(reading.start)
+    def _fetch(self, reading: _Reading, first: int, missing: list[tuple[int, Chunk]]) -> None:
         reading.missing = len(missing)
         futures = self._fetcher.want(self.layer, missing)
         for (index, chunk), future in zip(missing, futures, strict=True):
@@ -117,6 +119,11 @@ class _Reading:
         self._finished = finished
         self._lock = threading.Lock()
         self._error: BaseException | None = None
+
+    @property
+    def length(self) -> int:
+        """Of the whole range, bytes."""
+        return self.end - self.start + self._padding
 
     def cut(self, chunk: Chunk, plain: Plain) -> Plain:
         """The part of a chunk that lies in the range."""

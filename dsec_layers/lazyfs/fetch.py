@@ -3,9 +3,8 @@
 A chunk that is wanted and not at hand is a flight. It waits in the lane of the first store that may
 have it; when its turn comes, neighbours in the same pack that wait too go with it, and neighbours
 that nobody waits for yet (read-ahead), all in one range request. A store that cannot give them is
-passed over for the next one. Whoever waits is served before the chunks are written to the cache,
-unless so much is still to be written that memory would fill with it; only then does a flight end,
-so nobody can miss both.
+passed over for the next one. A flight ends when its chunk is in the cache (landing.py), so nobody
+can miss both.
 """
 
 from __future__ import annotations
@@ -18,21 +17,19 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Final
 
-from dsec_layers.chunks.frame import decode_chunk
 from dsec_layers.chunks.table import Chunk
 from dsec_layers.errors import CorruptError, DsecError, NotFoundError, StoreError
 from dsec_layers.lazyfs.cache import ChunkCache
-from dsec_layers.lazyfs.flight import Flight, Plain, frames, span
+from dsec_layers.lazyfs.flight import Flight, Key, Plain, flight_key, span
 from dsec_layers.lazyfs.gathering import FetchLimits, Gatherer
 from dsec_layers.lazyfs.job import Job
+from dsec_layers.lazyfs.landing import Landings
 from dsec_layers.lazyfs.lane import Lane
 from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
 from dsec_layers.lazyfs.stores import checked_length
 
-_MOST_UNKEPT: Final = 24 << 20
-_FLIGHT_BYTES: Final = 4096
 _REMEMBERED: Final = 1024  # flights that have ended
 _log = logging.getLogger(__name__)
 
@@ -52,21 +49,25 @@ class Fetcher:
         self._lanes = lanes
         self._lock = lanes.lock
         self._all_ended = threading.Condition(lanes.lock)
-        self._flights: dict[tuple[tuple[str, ...], bytes], Flight] = {}
-        self._ended: OrderedDict[tuple[tuple[str, ...], bytes], None] = OrderedDict()
+        self._flights: dict[Key, Flight] = {}
+        self._ended: OrderedDict[Key, None] = OrderedDict()
         self._gatherer = Gatherer(limits or FetchLimits(), self._ahead)
-        self._keeping = 0
-        self._unkept = 0
+        self._landings = Landings(cache, memory, self._landed, self._fail)
         self._closed = False
 
     def at_hand(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
         """The chunk from memory or the cache; None when it must be fetched, corrupt entries too.
 
-        With `keep` it goes into memory, for the rest of it will be read soon.
+        None also while it is on its way: it is not in the cache before its flight ends, and to
+        look there would let other threads in. With `keep` it goes into memory, for the rest of it
+        will be read soon.
         """
         plain = self._memory.get(chunk.digest)
-        if plain is not None:
+        if plain is not None or flight_key(layer, chunk) in self._flights:
             return plain
+        return self._load(layer, chunk, keep=keep)
+
+    def _load(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
         try:
             plain = self._cache.load(chunk.digest, chunk.length)
         except CorruptError as error:
@@ -89,7 +90,7 @@ class Fetcher:
         """
         # Looked for in the cache without the lock: every call to the system lets other threads in,
         # which would all come to wait for it.
-        absent = [index for index in indexes if not self._cache.has(layer.table[index].digest)]
+        absent = [index for index in indexes if not self._is_here(layer, index)]
         with self._lock:
             if self._closed:
                 return []
@@ -111,7 +112,7 @@ class Fetcher:
 
     def has(self, digest: bytes) -> bool:
         """Whether a chunk is at hand, which may prove wrong when it is read."""
-        return self._memory.get(digest) is not None or self._cache.has(digest)
+        return digest in self._memory or self._cache.has(digest)
 
     def in_flight(self) -> Counter[ServedLayer]:
         """How many chunks of each layer are on their way."""
@@ -128,7 +129,7 @@ class Fetcher:
         with self._lock:
             self._closed = True
             self._lanes.halt()
-            self._all_ended.wait_for(lambda: not self._keeping)
+        self._landings.wait()
 
     def close(self) -> None:
         """End the threads after what they are doing; who still waits gets StoreError."""
@@ -165,13 +166,13 @@ class Fetcher:
             self._fail([flight], final)
 
     def _board(self, layer: ServedLayer, index: int, chunk: Chunk) -> Flight:
-        flight = Flight(self, layer, index, chunk, layer.stores, wanted=True, kept=True)
-        under_way = self._flights.get(flight.key)
+        under_way = self._flights.get(flight_key(layer, chunk))
         if under_way is not None:
-            under_way.wanted = under_way.kept = True
-            if under_way.lane is not None:
+            if under_way.lane is not None and not under_way.wanted:
                 under_way.lane.queue.hurry(under_way.layer, under_way.seat(under_way.index))
+            under_way.wanted = under_way.kept = True
             return under_way
+        flight = Flight(self, layer, index, chunk, layer.stores, wanted=True, kept=True)
         # Looked up again if a flight of it has just ended unseen.
         plain = self.at_hand(layer, chunk, keep=True) if flight.key in self._ended else None
         if plain is not None:
@@ -183,15 +184,22 @@ class Fetcher:
         return flight
 
     def _ahead(self, layer: ServedLayer, index: int) -> Flight | None:
-        if self._cache.has(layer.table[index].digest):
-            return None
-        return self._new(layer, index, kept=False)
+        return None if self._is_here(layer, index) else self._new(layer, index, kept=False)
+
+    def _is_here(self, layer: ServedLayer, index: int) -> bool:
+        """Whether a chunk is at hand or on its way."""
+        chunk = layer.table[index]
+        return self._is_near(layer, chunk) or self._cache.has(chunk.digest)
+
+    def _is_near(self, layer: ServedLayer, chunk: Chunk) -> bool:
+        """The same as far as one can tell without looking into the cache."""
+        return flight_key(layer, chunk) in self._flights or chunk.digest in self._memory
 
     def _new(self, layer: ServedLayer, index: int, *, kept: bool) -> Flight | None:
         chunk = layer.table[index]
-        flight = Flight(self, layer, index, chunk, layer.stores, wanted=False, kept=kept)
-        if flight.key in self._flights or self._memory.get(chunk.digest) is not None:
+        if self._is_near(layer, chunk):
             return None
+        flight = Flight(self, layer, index, chunk, layer.stores, wanted=False, kept=kept)
         self._flights[flight.key] = flight
         return flight
 
@@ -238,45 +246,12 @@ class Fetcher:
         except CorruptError as error:
             self._spoilt(run, error)
             return
-        size = sum(flight.chunk.length + _FLIGHT_BYTES for flight in run)
-        with self._lock:
-            self._keeping += 1
-            late = self._unkept > _MOST_UNKEPT
-            self._unkept += size
-        try:
-            pairs = zip(run, frames(run, data), strict=True)
-            arrived = [flight for flight, frame in pairs if self._arrive(flight, frame, late)]
-            self._end(arrived, kept=late)
-        finally:
-            with self._lock:
-                self._unkept -= size
-                self._keeping -= 1
-                self._all_ended.notify_all()
+        self._landings.land(run, data)
 
-    def _end(self, flights: Sequence[Flight], *, kept: bool) -> None:
-        for flight in flights if not kept else ():
-            self._keep(flight, flight.future.result())
+    def _landed(self, flights: Sequence[Flight]) -> None:
         with self._lock:
             for flight in flights:
                 self._remove(flight)
-
-    def _keep(self, flight: Flight, plain: Plain) -> None:
-        if not self._cache.store(flight.chunk.digest, plain):
-            flight.layer.counters.add(uncached_chunks=1)
-
-    def _arrive(self, flight: Flight, frame: memoryview, late: bool) -> bool:
-        chunk = flight.chunk
-        try:
-            plain = decode_chunk(frame, chunk.length, chunk.digest)
-        except DsecError as error:
-            self._fail([flight], error)
-            return False
-        if late:
-            self._keep(flight, plain)
-        self._memory.put(chunk.digest, plain)
-        flight.layer.counters.add(fetched_chunks=1, fetched_bytes=len(plain))
-        flight.future.set_result(plain)
-        return True
 
     def _fail(self, flights: Sequence[Flight], error: DsecError) -> None:
         for flight in flights:

@@ -16,6 +16,7 @@ from dsec_layers.lazyfs.stores import Search, StoreChain
 from dsec_layers.model.manifest import Descriptor
 
 Plain = bytes | memoryview
+Key = tuple[tuple[str, ...], bytes]
 
 
 class Crew(Protocol):
@@ -50,15 +51,12 @@ class Flight:
     alone: bool = False
     place: int = 0
     lane: Lane | None = None
+    key: Key = field(init=False)
     search: Search = field(init=False)
 
     def __post_init__(self) -> None:
+        self.key = flight_key(self.layer, self.chunk)
         self.search = Search(self.stores, self.pack)
-
-    @property
-    def key(self) -> tuple[tuple[str, ...], bytes]:
-        """Layers with the same stores share flights; others must not share their failures."""
-        return self.stores.urls, self.chunk.digest
 
     @property
     def pack(self) -> Descriptor:
@@ -78,6 +76,11 @@ class Flight:
     def refuse(self, error: StoreError) -> None:
         """See Waiting."""
         self.crew.passed_over([self], error)
+
+
+def flight_key(layer: ServedLayer, chunk: Chunk) -> Key:
+    """Layers with the same stores share flights; others must not share their failures."""
+    return layer.stores.urls, chunk.digest
 
 
 def span(run: Sequence[Flight]) -> tuple[int, int]:

@@ -166,6 +166,7 @@ def _serve(server: socket.socket, fuse: int, daemon: _Daemon) -> None:
             word, caller = _answer(server, fuse, nonce)
             if word == b"lend":
                 daemon.came(caller)
+            del caller  # who only asked has his answer, and no more of him is kept
         elif not daemon.succeeded_or_missed():
             os.write(2, b"no daemon for too long: the holder lets go of the FUSE connection\n")
             break

@@ -47,3 +47,12 @@ class Waiting(Protocol):
     def refuse(self, error: StoreError) -> None:
         """The store will not be asked."""
         ...
+
+
+def probing(sample: Callable[[BlobReader], object]) -> Job[object]:
+    """A job of which only counts that there is an answer."""
+
+    def ignore(_: object) -> None:
+        """Nobody waits for it."""
+
+    return Job(sample, sample, 0, Counters(), ignore, ignore)

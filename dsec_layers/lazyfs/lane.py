@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from dsec_layers.errors import DsecError, StoreError
 from dsec_layers.lazyfs.breaker import Breaker, BreakerLimits, State
-from dsec_layers.lazyfs.counters import Counters
 from dsec_layers.lazyfs.fairqueue import FairQueue
 from dsec_layers.lazyfs.figures import StoreFigures
-from dsec_layers.lazyfs.job import Job, Waiting
+from dsec_layers.lazyfs.job import Job, Waiting, probing
 from dsec_layers.lazyfs.retries import Retries
 from dsec_layers.model.blobs import BlobReader
 
@@ -31,13 +30,14 @@ Then = Callable[[], None]  # what is to be done once the lock is free
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """`threads` are those of one store.
+    """`threads` are those of one store. They begin no request while `most_bytes` are under way.
 
     A request is overdue after `deadline_s` and the time that its bytes take at `least_bytes_per_s`,
     all its attempts together.
     """
 
     threads: int = 24
+    most_bytes: int = 24 << 20
     deadline_s: float = 30.0
     least_bytes_per_s: int = 256 << 10
     retries: Retries = field(default_factory=Retries)
@@ -50,6 +50,7 @@ class _Request:
     began: float
     due: float
     probe: bool
+    held_bytes: int
     overdue: bool = False
 
 
@@ -73,6 +74,7 @@ class Lane:
         self._wanted = threading.Condition(lock)
         self._limits = limits
         self._running: set[_Request] = set()
+        self._held_bytes = 0
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._absent: dict[str, float] = {}
@@ -130,6 +132,9 @@ class Lane:
         told: list[Then] = []
         for request in [each for each in self._running if not each.overdue and each.due <= now]:
             request.overdue = True
+            self._let_go(request)
+            if self.queue:
+                self.wake()
             self.figures.errors["timeout"] += 1
             self.breaker.failed(now)
             told.append(_telling(request.job.failed, self._overdue(now - request.began)))
@@ -170,6 +175,8 @@ class Lane:
             self._unanswered(request, error)
         else:
             self._answered(request, answer)
+        with self._lock:
+            self._let_go(request)
         return True
 
     def _next(self) -> _Request | None:
@@ -177,8 +184,9 @@ class Lane:
             while not self._closed:
                 now = time.monotonic()
                 if self._sample is not None and self.breaker.probe(now):
-                    return self._begin(_probe(self._sample), now, probe=True)
-                if self.queue and self.breaker.passes:
+                    return self._begin(probing(self._sample), now, probe=True)
+                room = self._held_bytes < self._limits.most_bytes
+                if room and self.queue and self.breaker.passes:
                     job = self.queue.pop().board()
                     if self.queue:
                         self.wake()
@@ -191,11 +199,17 @@ class Lane:
     def _begin(self, job: Job[Any], now: float, *, probe: bool) -> _Request:
         limits = self._limits
         due = now + limits.deadline_s + job.length / limits.least_bytes_per_s
-        request = _Request(job, now, due, probe)
+        request = _Request(job, now, due, probe, job.length)
         if self._sample is None:
             self._sample = job.probe
         self._running.add(request)
+        self._held_bytes += job.length
         return request
+
+    def _let_go(self, request: _Request) -> None:
+        """What it has brought is no longer held, or not waited for."""
+        self._held_bytes -= request.held_bytes
+        request.held_bytes = 0
 
     def _patiently(self, request: _Request) -> object:
         job = request.job
@@ -284,10 +298,3 @@ class Lane:
 
 def _telling(listener: Callable[[Any], None], error: DsecError) -> Then:
     return lambda: listener(error)
-
-
-def _probe(sample: Callable[[BlobReader], object]) -> Job[object]:
-    def ignore(_: object) -> None:
-        """Only that there is an answer counts."""
-
-    return Job(sample, sample, 0, Counters(), ignore, ignore)

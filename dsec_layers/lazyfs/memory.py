@@ -20,6 +20,9 @@ class MemoryChunks:
         """What it holds now."""
         return self._bytes
 
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._chunks
+
     def get(self, digest: bytes) -> bytes | memoryview | None:
         """The chunk, now the most recently used one."""
         with self._lock:

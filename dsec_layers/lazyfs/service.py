@@ -48,7 +48,7 @@ class Options:
     """
 
     cache_limit_bytes: int | None = None
-    memory_limit_bytes: int = 48 << 20
+    memory_limit_bytes: int = 40 << 20
     fuse_threads: int = 6
     read_ahead_kib: int = 8192
     fetch: FetchLimits = field(default_factory=FetchLimits)

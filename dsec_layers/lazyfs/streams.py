@@ -101,6 +101,8 @@ class Streams:
 
     def _follow(self, chunks: range) -> None:
         """Where two reads meet in the middle of a chunk, both have it."""
+        if len(chunks) == 1 and chunks[0] in self._ends:  # nothing new: most reads are like that
+            return
         groups: list[list[int]] = []
         with self._lock:
             table = self._layer.table

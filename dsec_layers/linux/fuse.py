@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dsec_layers.linux import syscalls
 
@@ -99,8 +99,7 @@ class Opcode(IntEnum):
     READDIRPLUS = 44
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request. `body` is valid until the buffer it was read into is used again."""
 
     opcode: int

@@ -33,6 +33,8 @@ MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 AT_FDCWD = -100
 _M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD = -1
 
 
 def _check(result: int, name: str, *paths: str) -> int:
@@ -67,15 +69,18 @@ def syncfs(fd: int) -> None:
     _check(_libc.syncfs(fd), "syncfs")
 
 
-def one_arena() -> None:
-    """mallopt(3), M_ARENA_MAX: all threads take their memory from one place.
+def one_heap(spare_bytes: int = 16 << 20) -> None:
+    """mallopt(3): all threads take their memory from one place, which keeps `spare_bytes` of it.
 
     Else the C library gives each a place of its own, and a process of many threads keeps in each
-    most of what it ever held there. Does nothing where there is no mallopt.
+    most of what it ever held there; and it gives large buffers back to the kernel, which clears
+    each page of the next one anew. Does nothing where there is no mallopt.
     """
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, spare_bytes)
+        mallopt(_M_TRIM_THRESHOLD, spare_bytes)
 
 
 def fsopen(filesystem: str) -> int:

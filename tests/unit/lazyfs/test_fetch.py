@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsec_layers.errors import CorruptError, NotFoundError, StoreError
-from dsec_layers.lazyfs import fetch
+from dsec_layers.lazyfs import landing
 from dsec_layers.lazyfs.device import LayerDevice
 from dsec_layers.lazyfs.flight import Flight, Plain
 from dsec_layers.lazyfs.gathering import FetchLimits
@@ -369,7 +369,7 @@ def flights() -> list[Flight]:
 def test_readers_wait_for_the_cache_only_when_much_is_still_to_be_written(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(fetch, "_MOST_UNKEPT", most)
+    monkeypatch.setattr(landing, "_MOST_UNKEPT", most)
     rig, data = make_rig(), device_bytes(4)
     device = rig.device(data, [BLOCK] * 4)
     digest, kept = device.layer.table[0].digest, []

@@ -125,6 +125,47 @@ def lane_counts(rig: Rig) -> tuple[int, int]:
     return first.in_flight, first.stuck
 
 
+def test_requests_wait_while_many_bytes_are_under_way(make_rig: MakeRig) -> None:
+    rig = make_rig(replace(NO_WAIT, most_bytes=1))
+    layer = device(rig, "store:1")
+    rig.store.fault = gate = Gate()
+    reads = [start(layer, number) for number in range(4)]
+    gate.await_arrivals()
+    while not at_rest(rig):
+        time.sleep(0.005)
+    with rig.opened.lock:
+        assert lane_counts(rig) == (1, 0)
+    gate.open()
+    assert [each.result(60) for each in reads] == [block(number) for number in range(4)]
+
+
+def at_rest(rig: Rig) -> bool:
+    """Whether every thread of the store waits, for it or for work."""
+    store = lane(rig)
+    with rig.opened.lock:
+        return store._idle + store.in_flight == len(store._threads)
+
+
+def test_an_overdue_request_makes_room_for_others(make_rig: MakeRig) -> None:
+    rig = make_rig(replace(SHORT, most_bytes=1, breaker=BreakerLimits(failures=1000)))
+    layer, gate = device(rig, "store:1"), Gate()
+    hung = layer.layer.packs[0].digest
+
+    def fault(blob: Descriptor, offset: int, length: int | None, data: bytes) -> bytes:
+        return gate(blob, offset, length, data) if blob.digest == hung else data
+
+    rig.store.fault = fault
+    overdue = start(layer, 0)
+    gate.await_arrivals()
+    while (other := start(layer, 1)).exception(60):
+        """A busy machine may be too late for this one too."""
+    assert other.result() == block(1)
+    with rig.opened.lock:
+        assert lane_counts(rig)[1] > 0  # it is stuck still
+    assert isinstance(overdue.exception(60), StoreError)
+    gate.open()
+
+
 def test_a_store_that_hangs_while_it_is_opened(make_rig: MakeRig) -> None:
     rig = make_rig(SHORT)
     gate = threading.Event()
