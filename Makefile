@@ -36,7 +36,7 @@ clean: ## Remove everything that was installed or generated here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(SUDO) rm -rf .quickstart
 
-$(READY): packages.txt requirements.lock pyproject.toml $(wildcard dsec_runtime/guest/*.[ch])
+$(READY): packages.txt scripts/guest-kernel requirements.lock pyproject.toml $(wildcard dsec_runtime/guest/*.[ch])
 	scripts/install-packages
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -44,4 +44,5 @@ $(READY): packages.txt requirements.lock pyproject.toml $(wildcard dsec_runtime/
 	$(VENV)/bin/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	$(VENV)/bin/python -m pip install -qq --disable-pip-version-check \
 		--no-deps --no-build-isolation --editable .
+	scripts/guest-kernel
 	touch $@

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from dsec_layers.linux import mount
 from dsec_layers.linux.capabilities import Capability, missing
+from tests.support import machines
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
@@ -37,6 +38,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if error := missing(capability):
             reason = f"needs {capability.value}: {error.message} ({error.hint})"
             _lacks(reason)
+    if item.get_closest_marker("vm") and (lack := machines.missing()):
+        _lacks(f"needs vm: {lack}")
     for marker in item.iter_markers("peers"):
         if absent := [name for name in marker.args if shutil.which(name) is None]:
             _lacks(f"needs {', '.join(absent)} (see packages.txt)")

@@ -110,7 +110,7 @@ class GroupsV2:
         self._tracker = Tracker(point)
         enabled = " ".join(f"+{name}" for name in _CONTROLLERS if name in there)
         for folder in (point, self._tracker.parent):
-            controlfiles.write(folder / "cgroup.subtree_control", enabled)
+            _hand_down(folder, enabled)
 
     def make(self, name: str, limits: GroupLimits) -> None:
         """See Groups."""
@@ -197,3 +197,16 @@ class GroupsV2:
     def names(self) -> list[str]:
         """See Groups."""
         return self._tracker.names()
+
+
+def _hand_down(folder: Path, controllers: str) -> None:
+    """Let the groups in this one have the controllers."""
+    try:
+        controlfiles.write(folder / "cgroup.subtree_control", controllers)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        raise UnsupportedError(
+            f"the cgroup at {folder} has processes of its own, so none in it can be limited",
+            hint="move them into a group below it, or start the edge where it sees the node's root",
+        ) from None

@@ -153,20 +153,6 @@ def test_nobody_inside_is_listened_to(agent: agents.Agent) -> None:
     assert out == b"b''\n" or b"Broken pipe" in out or b"reset by peer" in out
 
 
-def test_memory_takes_commands_before_the_agent(tmp_path: Path) -> None:
-    with agents.running(tmp_path) as agent:
-        # The old file moves the score and leaves the least that the process may choose itself.
-        try:
-            Path(f"/proc/{agent.pid}/oom_adj").write_text("-17")
-        except PermissionError:
-            pytest.skip("root of this machine may not protect processes (CAP_SYS_RESOURCE)")
-        assert Path(f"/proc/{agent.pid}/oom_score_adj").read_text() == "-1000\n"
-        script = "f=/proc/self/oom_score_adj; cat $f; echo -1 > $f; cat $f; echo 7 > $f; cat $f"
-        spec = ExecSpec(argv=("sh", "-c", script), merge=True, user="1000")
-        lines = inside(agent, spec).decode().splitlines()
-        assert [line for line in lines if line.isdigit()] == ["0", "0", "7"]
-
-
 def test_commands_without_new_privileges(tmp_path: Path) -> None:
     with agents.running(tmp_path, "--no-new-privileges") as agent:
         for user in ("0", "1000"):
