@@ -79,7 +79,11 @@ def _ordered(bench: Workbench, parts: Sequence[Reference]) -> _Ordered:
 def _environment(ordered: _Ordered) -> Environment:
     run = merge(layer.config.run for _, layer in ordered)
     return Environment.of(
-        [(part.kind, str(part), layer.descriptor) for part, layer in ordered], run
+        [
+            (part.kind, str(part), layer.descriptor.carrying(layer.manifest.encode()))
+            for part, layer in ordered
+        ],
+        run,
     )
 
 

@@ -132,7 +132,8 @@ def _published(
 def _replaced(layer: Descriptor, made: LayerManifest | None) -> Descriptor:
     if made is None:
         return layer
-    return msgspec.structs.replace(made.descriptor(), annotations=layer.annotations)
+    carrying = made.descriptor().carrying(made.encode())
+    return msgspec.structs.replace(carrying, annotations=layer.annotations)
 
 
 def _digest(made: LayerManifest) -> str:

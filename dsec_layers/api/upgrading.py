@@ -250,7 +250,7 @@ class _Upgrade:
         layers[places[0]] = self._load(self._layer.digest, self._layer.size)
         names[places[0]] = str(self._reference)
         triples = [
-            (layer.config.kind, name, layer.descriptor)
+            (layer.config.kind, name, layer.descriptor.carrying(layer.manifest.encode()))
             for layer, name in zip(layers, names, strict=True)
         ]
         return Environment.of(triples, merge(layer.config.run for layer in layers))

@@ -138,7 +138,7 @@ class Workbench:
         """Load manifest and config of one layer. Raises NotFoundError, CorruptError, StoreError."""
         layer = stored.load_layer(self.reader, descriptor)
         return MountLayer(
-            descriptor=descriptor,
+            descriptor=descriptor.alone,
             manifest=layer.manifest,
             config=layer.config,
             blobs=self.reader,

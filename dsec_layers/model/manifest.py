@@ -9,6 +9,7 @@ is the same everywhere.
 
 from __future__ import annotations
 
+import binascii
 from typing import Final
 
 import msgspec
@@ -27,12 +28,14 @@ CONFIG_TYPE: Final = "application/vnd.dsec.layer.config.v1+json"
 METADATA_TYPE: Final = "application/vnd.dsec.layer.metadata.v1.erofs+zstd"
 TABLE_TYPE: Final = "application/vnd.dsec.layer.chunktable.v1+zstd"
 PACK_TYPE: Final = "application/vnd.dsec.layer.pack.v1"
+MAX_CARRIED_BYTES: Final = 16 << 10  # a manifest of a hundred packs
 
 
 class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A pointer to a blob.
 
-    Media type, `sha256:...` digest as a string (as JSON has it), size in bytes.
+    Media type, `sha256:...` digest as a string (as JSON has it), size in bytes. `data` is the blob
+    itself, in base64, where it is carried along to spare a request (`carried`).
     """
 
     media_type: str
@@ -40,6 +43,7 @@ class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     size: int
     artifact_type: str = ""
     annotations: dict[str, str] = {}
+    data: str = ""
 
     @classmethod
     def of(cls, data: bytes, media_type: str) -> Descriptor:
@@ -50,6 +54,27 @@ class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     def parsed_digest(self) -> Digest:
         """The digest as a value. Raises InvalidInputError when malformed."""
         return Digest.parse(self.digest)
+
+    @property
+    def carried(self) -> bytes | None:
+        """The blob, when it comes along; None too for one that is not what it should be."""
+        try:
+            data = binascii.a2b_base64(self.data, strict_mode=True)
+        except ValueError:
+            return None
+        same = len(data) == self.size and Digest.sha256(data) == self.parsed_digest
+        return data if data and same else None
+
+    def carrying(self, data: bytes) -> Descriptor:
+        """The same with the blob `data`, unless it is large."""
+        if len(data) > MAX_CARRIED_BYTES:
+            return self
+        return msgspec.structs.replace(self, data=binascii.b2a_base64(data, newline=False).decode())
+
+    @property
+    def alone(self) -> Descriptor:
+        """The same without the blob."""
+        return msgspec.structs.replace(self, data="") if self.data else self
 
 
 class Plain(msgspec.Struct, frozen=True):

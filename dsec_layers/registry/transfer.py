@@ -224,13 +224,14 @@ class _Documents:
         if offset or length is not None:
             return self._source.read(blob, offset, length)
         if blob.digest not in self._known:
-            self._known[blob.digest] = self._source.read(blob)
+            carried = blob.carried
+            self._known[blob.digest] = self._source.read(blob) if carried is None else carried
         return self._known[blob.digest]
 
     def stream(self, blob: Descriptor) -> Iterator[bytes]:
         """See BlobReader."""
-        if blob.digest in self._known:
-            yield self._known[blob.digest]
+        if blob.digest in self._known or blob.data:
+            yield self.read(blob)
         else:
             yield from self._source.stream(blob)
 

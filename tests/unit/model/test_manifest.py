@@ -8,6 +8,7 @@ from dsec_layers.errors import CorruptError
 from dsec_layers.model import canonical
 from dsec_layers.model.manifest import (
     CONFIG_TYPE,
+    MAX_CARRIED_BYTES,
     METADATA_TYPE,
     PACK_TYPE,
     TABLE_TYPE,
@@ -115,3 +116,19 @@ def test_a_provenance_without_residue_is_written_as_before() -> None:
     )
     told = Provenance(residue=Residue((DroppedBy("logs", 1, 2, 3),), digest="d"))
     assert msgspec.json.decode(canonical.encode(told), type=Provenance) == told
+
+
+def test_a_descriptor_can_carry_its_blob() -> None:
+    bare = Descriptor.of(b"text", "text/plain")
+    carrying = bare.carrying(b"text")
+    assert (bare.carried, carrying.carried) == (None, b"text")
+    assert carrying.alone == bare == bare.alone
+    assert canonical.decode(canonical.encode(carrying), Descriptor, what="it") == carrying
+    large = bytes(MAX_CARRIED_BYTES + 1)
+    assert Descriptor.of(large, "text/plain").carrying(large).data == ""
+
+
+@pytest.mark.parametrize("data", ["dGV4", "dGV5dA==", "dGV4d", "d\n", "\u00e4"])
+def test_what_is_carried_is_checked(data: str) -> None:
+    bare = Descriptor.of(b"text", "text/plain")
+    assert msgspec.structs.replace(bare, data=data).carried is None

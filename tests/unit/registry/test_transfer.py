@@ -82,6 +82,24 @@ def test_metadata_alone(source: DirectoryStore, destination: DirectoryStore) -> 
     assert contents(destination) == contents(source)
 
 
+@pytest.mark.parametrize("carried", [True, False])
+def test_manifests_that_come_along_are_not_asked_for(
+    source: DirectoryStore, destination: DirectoryStore, *, carried: bool
+) -> None:
+    manifest = layers.load_manifest(source, source.resolve(BASE)).encode()
+    wrong = manifest[:-1] + b" "
+    base = source.resolve(BASE).carrying(manifest if carried else wrong)
+    name = Reference.parse("env/carrying:v1")
+    put_environment(source, name, [(Kind.BASE, str(BASE), base)])
+    counters = Counters()
+    shaped = ShapedStore(source.url, source, Line(0, 1e12, counters))
+    transfer.copy(name, shaped, destination, metadata_only=True, of_layers=False)
+    # The tag, the index, what is attached to it; config, metadata, table.
+    assert counters.requests == 6 + (not carried)
+    assert destination.read(base) == manifest
+    counters.close()
+
+
 def test_another_name_and_a_guard(source: DirectoryStore, destination: DirectoryStore) -> None:
     name = Reference.parse("base/other:v2")
     transfer.copy(BASE, source, destination, name=name, expected=None)
