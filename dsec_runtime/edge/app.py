@@ -19,12 +19,12 @@ from dsec_runtime.errors import SandboxError, UnauthorizedError, UnknownSandboxE
 
 Authenticate = Callable[[HTTPConnection], Principal]
 
-# The first are looked at first, and commands are what there is most of.
+# The first are looked at first: commands are what there is most of, and then sandboxes.
 OPERATIONS: Final = (
     *execs.OPERATIONS,
+    *sandboxes.OPERATIONS,
     *files.OPERATIONS,
     *ports.OPERATIONS,
-    *sandboxes.OPERATIONS,
     *node.OPERATIONS,
     *fncalls.OPERATIONS,
 )

@@ -62,8 +62,9 @@ class Creating:
         entry = self._made_before(principal, key, body)
         if entry is None:
             self._check(spec)
-            await self._networks.check(spec.network)
-            entry = self._made_before(principal, key, body)  # by another, in the meantime
+            if spec.network:
+                await self._networks.check(spec.network)
+                entry = self._made_before(principal, key, body)  # by another, in the meantime
         if entry is None:
             self._admission.check(self._sandboxes.live)
             entry = self._sandboxes.add(principal, spec, key, body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -104,21 +105,25 @@ class Events:
         with self._files:
             self._taken.pop(sandbox, None)
             for path in (self._old(sandbox), self._log(sandbox)):
-                path.unlink(missing_ok=True)
+                Path(path).unlink(missing_ok=True)
 
     def _append(self, sandbox: str, lines: list[bytes]) -> None:
         path = self._log(sandbox)
-        with path.open("ab") as log:
-            log.write(b"".join(lines))
-            full = log.tell() >= self._half
+        # Done on the loop, for each change of a sandbox; Python's own files take four times as long.
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(log, b"".join(lines))
+            full = os.lseek(log, 0, os.SEEK_CUR) >= self._half
+        finally:
+            os.close(log)
         if full:
-            path.rename(self._old(sandbox))
+            os.rename(path, self._old(sandbox))  # noqa: PTH104
 
-    def _log(self, sandbox: str) -> Path:
-        return self.folder / f"{sandbox}.jsonl"
+    def _log(self, sandbox: str) -> str:
+        return f"{self.folder}/{sandbox}.jsonl"
 
-    def _old(self, sandbox: str) -> Path:
-        return self.folder / f"{sandbox}.old.jsonl"
+    def _old(self, sandbox: str) -> str:
+        return f"{self.folder}/{sandbox}.old.jsonl"
 
 
 def _line(event: Event) -> bytes:
@@ -134,8 +139,8 @@ def _cut(value: str | float | bool | None) -> str | float | bool | None:
     return value[:limit] + "..." if isinstance(value, str) and len(value) > limit else value
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(path: str) -> list[bytes]:
     try:
-        return path.read_bytes().splitlines()
+        return Path(path).read_bytes().splitlines()
     except FileNotFoundError:
         return []

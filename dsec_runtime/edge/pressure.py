@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_ENOUGH: Final = 4096
 
 
 class Load(NamedTuple):
@@ -16,24 +19,28 @@ class Load(NamedTuple):
     memory_pressure: float
 
 
-def load(proc: Path = Path("/proc")) -> Load:
+def load(proc: Path | str = "/proc") -> Load:
     """The load now."""
-    return Load(_available(proc / "meminfo"), _pressure(proc / "pressure/memory"))
+    return Load(_available(f"{proc}/meminfo"), _pressure(f"{proc}/pressure/memory"))
 
 
-def _available(path: Path) -> int:
-    for line in path.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def _available(path: str) -> int:
+    _, _, found = _read(path).partition(b"MemAvailable:")
+    return int(found.split()[0]) * 1024 if found else 0
 
 
-def _pressure(path: Path) -> float:
+def _pressure(path: str) -> float:
     try:
-        lines = path.read_text().splitlines()
+        _, _, found = _read(path).partition(b"full avg10=")
     except OSError:  # built without, or switched off
         return 0.0
-    for line in lines:
-        if line.startswith("full "):
-            return float(line.split()[1].removeprefix("avg10="))
-    return 0.0
+    return float(found.split()[0]) if found else 0.0
+
+
+def _read(path: str) -> bytes:
+    """The begin of a file; a sandbox is not made without a look at two."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _ENOUGH)
+    finally:
+        os.close(fd)

@@ -129,6 +129,7 @@ def _config(config: EdgeConfig, app: ASGIApp) -> uvicorn.Config:
         interface="asgi3",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         backlog=_BACKLOG,
