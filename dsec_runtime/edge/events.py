@@ -109,7 +109,7 @@ class Events:
 
     def _append(self, sandbox: str, lines: list[bytes]) -> None:
         path = self._log(sandbox)
-        # Done on the loop, for each change of a sandbox; Python's own files take four times as long.
+        # Done on the loop, at each change of a sandbox; Python's files take four times as long.
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(log, b"".join(lines))
