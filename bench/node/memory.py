@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from dsec_runtime.resources import controlfiles, layout
 
-_PATIENCE_S: Final = 15.0
+_PATIENCE_S: Final = 6.0
 _STEADY_BYTES: Final = 1 << 20
 _SETTLE_S: Final = 1.0
 _KERNELS: Final = ("Slab", "KernelStack", "PageTables", "Percpu")
