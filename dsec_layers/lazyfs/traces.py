@@ -128,7 +128,8 @@ class TraceFiles:
         """Write down how far a run has come. Raises NoSpaceError."""
         self._live.mkdir(parents=True, exist_ok=True)
         name = Digest.parse(live.trace.layer).hex
-        durable.write_whole(self._live / f"{name}.json", [canonical.encode(live)])
+        # Not synced: a run ends with the machine, and a file that was cut short is removed.
+        durable.write_whole(self._live / f"{name}.json", [canonical.encode(live)], sync=False)
 
     def drop_live(self, layer_hex: str) -> None:
         """Forget a run."""
