@@ -157,7 +157,11 @@ class EndCause(enum.StrEnum):
 
 
 class ExecEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. `status` is 128 + signal after a signal, as a shell says it."""
+    """How a command ended. `status` is 128 + signal after a signal, as a shell says it.
+
+    With a limit, the kernel killed a process for want of memory meanwhile: it may have been another
+    one than the command, which then EXITED.
+    """
 
     cause: EndCause
     status: int
@@ -167,7 +171,7 @@ class ExecEnd(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0
-    oom_process: str | None = None  # which the kernel killed for want of memory
+    oom_process: str | None = None
     oom_limit_bytes: int | None = None
 
 

@@ -73,11 +73,12 @@ class Execs:
         )
 
     async def end(self, entry: Entry, process: Process) -> ExecEnd:
-        """How it ended, once it has. A kill by the kernel for want of memory is told as such."""
+        """How it ended, once it has. A kill by the kernel for want of memory is told as such.
+
+        Of what it started, too: a compiler driver or `make` survives that, and ends with a status.
+        """
         end = await process.wait()
-        if end.cause in (EndCause.EXITED, EndCause.SIGNALLED) and (
-            end.signal in _KILLED or end.status in _KILLED
-        ):
+        if end.status and end.cause in (EndCause.EXITED, EndCause.SIGNALLED):
             end = await self._blame(entry, end)
         self._sandboxes.metrics.exec_ends.labels(end.cause.value).inc()
         detail = {"exec": process.id, "cause": end.cause.value, "status": end.status}
@@ -85,7 +86,7 @@ class Execs:
         return end
 
     async def _blame(self, entry: Entry, end: ExecEnd) -> ExecEnd:
-        """OUT_OF_MEMORY, if the kernel has killed in this sandbox since it was last asked."""
+        """With the victim, if the kernel has killed in this sandbox since it was last asked."""
         running = entry.row.running
         if running is None:
             return end
@@ -103,9 +104,18 @@ class Execs:
         limit = victim.limit_bytes if victim else entry.row.spec.limits.memory_bytes
         detail = {"process": process, "limit_bytes": limit}
         self._sandboxes.record(entry, "out-of-memory", None, detail)
-        return msgspec.structs.replace(
-            end, cause=EndCause.OUT_OF_MEMORY, oom_process=process, oom_limit_bytes=limit
-        )
+        return with_victim(end, process, limit)
+
+
+def with_victim(end: ExecEnd, process: str | None, limit_bytes: int | None) -> ExecEnd:
+    """The end of a command while which the kernel killed this process for want of memory."""
+    was_it = end.signal in _KILLED or end.status in _KILLED
+    return msgspec.structs.replace(
+        end,
+        cause=EndCause.OUT_OF_MEMORY if was_it else end.cause,
+        oom_process=process,
+        oom_limit_bytes=limit_bytes,
+    )
 
 
 def info(entry: Entry, command: Command) -> ExecInfo:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import secrets
 import shlex
-import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, Protocol
@@ -16,6 +15,7 @@ import msgspec
 from dsec_runtime.edge.admission import Admission
 from dsec_runtime.edge.config import EdgeConfig
 from dsec_runtime.edge.driving import Driving
+from dsec_runtime.edge.execs import with_victim
 from dsec_runtime.edge.metrics import Metrics
 from dsec_runtime.edge.principal import Principal
 from dsec_runtime.edge.sandboxes import Detail, Sandboxes
@@ -33,7 +33,6 @@ _PINNED_S: Final = 1.0  # how long a name may mean what it meant
 _MOST_PINNED: Final = 256
 LOG: Final = "fncall"  # where `events` keeps tasks, beside the sandboxes
 _LOGGED: Final = 128  # characters of code
-_KILLED: Final = (int(signal.SIGKILL), 128 + signal.SIGKILL)
 
 
 class TaskMakers(Makers, Protocol):
@@ -168,11 +167,9 @@ class Fncalls:
             self.pool.give_back(member, command)
 
     async def _blamed(self, member: Member, answer: FncallAnswer) -> FncallAnswer:
-        """OUT_OF_MEMORY, if the kernel has killed in the container; it is not used again then."""
+        """With the victim, if the kernel has killed in the container; it is not used again then."""
         end = answer.end
-        if end.cause not in (EndCause.EXITED, EndCause.SIGNALLED):
-            return answer
-        if end.signal not in _KILLED and end.status not in _KILLED:
+        if not end.status or end.cause not in (EndCause.EXITED, EndCause.SIGNALLED):
             return answer
         try:
             victim = await self._driving.call(self._makers.oom_kill, member.made)
@@ -180,12 +177,7 @@ class Fncalls:
             return answer
         if victim is None:
             return answer
-        end = msgspec.structs.replace(
-            end,
-            cause=EndCause.OUT_OF_MEMORY,
-            oom_process=victim.process or None,
-            oom_limit_bytes=victim.limit_bytes,
-        )
+        end = with_victim(end, victim.process or None, victim.limit_bytes)
         return msgspec.structs.replace(answer, end=end)
 
     async def _pin(self, environment: Environment) -> Environment:

@@ -80,16 +80,16 @@ def _error(spec: ExecSpec, end: ExecEnd, stderr: bytes) -> AgentError | LostErro
                 f"{program} wrote more than it may and was killed",
                 detail={"limit_bytes": spec.output_limit_bytes},
             )
-        case EndCause.OUT_OF_MEMORY:
-            victim, limit = end.oom_process or program, end.oom_limit_bytes
-            return OutOfMemoryError(
-                f"{victim} was killed for want of memory: the sandbox has {limit} bytes",
-                detail={"process": victim, "limit_bytes": limit},
-            )
         case EndCause.LOST:
             return LostError(f"{program} is gone with its sandbox")
     if end.status == 0:
         return None
+    if end.cause is EndCause.OUT_OF_MEMORY or end.oom_limit_bytes is not None:
+        victim, limit = end.oom_process or program, end.oom_limit_bytes
+        return OutOfMemoryError(
+            f"{victim} was killed for want of memory: the sandbox has {limit} bytes",
+            detail={"process": victim, "limit_bytes": limit, "status": end.status},
+        )
     said = stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
     how = f"was ended by signal {end.signal}" if end.signal else f"exited with {end.status}"
     return CommandFailedError(

@@ -77,6 +77,17 @@ async def test_a_timeout_reaches_what_left_its_session_and_heeds_no_signal(
     assert "sleep 4321" not in (await sandbox.run_shell(_PROCESSES)).text
 
 
+async def test_out_of_memory_of_what_a_command_started_is_told_too(sandbox: Sandbox) -> None:
+    """As `make` does: it survives its compiler, and ends with a status of its own."""
+    hog = "perl -e '$x .= chr(97) x (4 << 20) for 1 .. 64; print length($x)' || exit 2"
+    result = await sandbox.run_shell(hog, timeout=60)
+    assert (result.end.cause, result.exit_code) == (EndCause.EXITED, 2)
+    assert isinstance(result.error, errors.OutOfMemoryError)
+    assert result.error.detail["process"] == "perl"
+    innocent = await sandbox.run_shell("exit 2")
+    assert isinstance(innocent.error, errors.CommandFailedError)
+
+
 async def test_a_renewal_and_an_end_have_one_winner(client: DSecClient) -> None:
     """Whoever was told that it lives on finds it alive."""
     made = await asyncio.gather(*(client.run_container(args(ttl_age_stop=2.0)) for _ in range(6)))

@@ -40,6 +40,11 @@ SPEC = ExecSpec(argv=("make", "all"), timeout_s=5.0, output_limit_bytes=100)
             errors.OutOfMemoryError,
             {"process": "ld", "limit_bytes": 4096},
         ),
+        (
+            ExecEnd(cause=EndCause.EXITED, status=2, oom_process="cc1", oom_limit_bytes=4096),
+            errors.OutOfMemoryError,
+            {"process": "cc1", "limit_bytes": 4096, "status": 2},
+        ),
         (ExecEnd(cause=EndCause.LOST, status=1), errors.LostError, {}),
     ],
 )
