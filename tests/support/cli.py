@@ -38,7 +38,7 @@ from tests.support.rootfs import make_rootfs
 
 ROOT = Path(__file__).parents[2]
 BASE = "base/small:1"
-_PATIENCE_S = 60
+_PATIENCE_S = 100  # a container that runs meanwhile may have copied all mounts
 _DAEMON = re.compile(r"-m dsec_layers\.daemon |lazyfs/holder\.py ")
 PROGRAM = (sys.executable, "-m", "dsec_layers.cli")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
 
-_PATIENCE_S = 60
+_PATIENCE_S = 100  # a container that runs meanwhile may have copied all mounts
 # For a mount namespace of its own that lives long: layers of other tests are not kept alive by it.
 FORGET_OTHERS = (
     "umount -l $(awk '$2 ~ \"/dsec-test-\" { print $2 }' /proc/self/mounts) > /dev/null 2>&1 || :"
