@@ -54,7 +54,11 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     root = tmp_path_factory.mktemp("debian") / "root"
     subprocess.run(
-        ["mmdebstrap", "--variant=minbase", "--quiet", release, str(root)],
+        # Its apt, too, asks a mirror again that fails for a moment.
+        [
+            *("mmdebstrap", "--variant=minbase", "--quiet", '--aptopt=Acquire::Retries "5"'),
+            *(release, str(root)),
+        ],
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
