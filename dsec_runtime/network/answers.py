@@ -60,7 +60,7 @@ class Answers:
     def add(self, name: str, address: Address, until_s: float) -> list[Address]:
         """Note an answer; addresses that were given up for it."""
         names = self._known.pop(address, {})
-        names[name] = max(until_s, names.get(name, until_s))
+        names[name] = max(until_s, names.pop(name, until_s))
         self._known[address] = names
         gone = list(self._known)[: max(0, len(self._known) - MOST_ADDRESSES)]
         for each in gone:
@@ -70,6 +70,10 @@ class Answers:
     def addresses(self) -> Iterator[Address]:
         """Those that were answered, the oldest first."""
         yield from self._known
+
+    def names(self, address: Address) -> list[str]:
+        """To which it was answered, the latest first."""
+        return list(reversed(self._known.get(address, {})))
 
     def until(self, address: Address, now_s: float) -> float:
         """When the last answer with `address` expires; in the past when it has."""

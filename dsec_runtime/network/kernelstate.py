@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, cast
 
@@ -18,20 +19,29 @@ Fields = Mapping[str, object]
 
 
 def sandboxes(table: Nftables, addresses: Range) -> dict[int, Sandbox]:
-    """All that have rules, by their number. Their policies are known by name only."""
+    """All that have rules, by their number. Their policies are known by name only.
+
+    Answers are those of which the elements tell.
+    """
     found: dict[int, Sandbox] = {}
+    now_s = time.monotonic()
     marks = dict(cast("Sequence[tuple[str, int]]", _elements(table, "map", "generation")))
     for address, verdict in _verdicts(table, "rulings"):
         slot = addresses.slot(Address(str(address)))
         member = Member(links.interface(slot), Address(str(address)))
         mark = marks[str(address)]
         found[slot] = Sandbox(member, slot, None, verdict, mark, marks=[mark])
-    for kind in ("names", "held"):
+    for kind in ("held", "names"):
         for key, chain in _verdicts(table, kind):
             source, target = _concatenated(key)
             sandbox = found.get(addresses.slot(Address(str(source))))
-            if sandbox is not None:
-                sandbox.grants[kind, Address(str(target))] = chain
+            if sandbox is None:
+                continue
+            sandbox.grants[kind, Address(str(target))] = chain
+            left_s, names = _told(key)
+            for name in reversed(names):
+                until_s = now_s + left_s if kind == "names" else now_s
+                sandbox.answers.add(name, Address(str(target)), until_s)
     return found
 
 
@@ -81,6 +91,12 @@ def _elements(table: Nftables, kind: Literal["set", "map"], name: str) -> Sequen
 def _verdicts(table: Nftables, name: str) -> Iterator[tuple[object, str]]:
     for key, verdict in cast("Sequence[tuple[object, Fields]]", _elements(table, "map", name)):
         yield key, str(cast("Fields", verdict["jump"])["target"])
+
+
+def _told(element: object) -> tuple[int, list[str]]:
+    """How long an element holds, and the words of its comment."""
+    fields = cast("Fields", cast("Fields", element).get("elem", {}))
+    return cast("int", fields.get("expires", 0)), str(fields.get("comment", "")).split()
 
 
 def _concatenated(element: object) -> Sequence[object]:

@@ -28,6 +28,7 @@ from dsec_runtime.network.rules import Policy
 TABLE: Final = "inet dsec"
 UPLINK: Final = "up"
 HELD_S: Final = 24 * 3600
+_COMMENT_BYTES: Final = 127  # NFTNL_UDATA_COMMENT_MAXLEN without its zero byte
 RECORDED_S: Final = 600  # how long a refused destination is remembered
 
 _OBJECTS = f"""
@@ -219,9 +220,25 @@ def expel(member: Member, generation: int, ruling: str) -> list[str]:
     ]
 
 
-def grant(kind: str, member: Member, address: Address, chain: str, timeout_s: int) -> str:
-    """An element of `names` or `held`."""
-    return add(kind, f"{member.address} . {address} timeout {timeout_s}s : jump {chain}")
+def grant(
+    kind: str,
+    member: Member,
+    address: Address,
+    chain: str,
+    timeout_s: int,
+    names: Iterable[str] = (),
+) -> str:
+    """An element of `names` or `held`; which names it was answered to is told by its comment.
+
+    So the next process knows them. What the kernel has no room for is left out.
+    """
+    told = ""
+    for name in names:
+        longer = f"{told} {name}".lstrip()
+        told = longer if len(longer) <= _COMMENT_BYTES else told
+    comment = f' comment "{told}"' if told else ""
+    element = f"{member.address} . {address} timeout {timeout_s}s{comment}"
+    return add(kind, f"{element} : jump {chain}")
 
 
 def ungrant(kind: str, member: Member, address: Address, chain: str) -> list[str]:

@@ -82,7 +82,10 @@ class Sandbox:
                     del change.grants[kind, address]
                 if new:
                     change.chains[new] = ruleset.ports_ruling(ports)
-                    change.lines.append(ruleset.grant(kind, self.member, address, new, timeout_s))
+                    names = self.answers.names(address)
+                    change.lines.append(
+                        ruleset.grant(kind, self.member, address, new, timeout_s, names)
+                    )
                     change.grants[kind, address] = new
         return change
 

@@ -95,6 +95,26 @@ def test_sandboxes_outlive_the_process(node: Node) -> None:
     assert not reaches(claimed.netns, TWO, 80)
 
 
+def test_names_of_before_a_start_still_mean_their_addresses(node: Node) -> None:
+    """A change of rules after it cuts what they refuse, and leaves what they allow."""
+    node.internet.names |= {"a.example": (60, (ONE,)), "b.example": (60, (TWO,))}
+    both = [NetworkRule(domain="a.example"), NetworkRule(domain="b.example")]
+    claimed = node.claim("a", *both)
+    for name in ("a.example", "b.example"):
+        look_up(claimed.netns, claimed.resolver, name)
+    with connect(claimed.netns, ONE, 80) as kept, connect(claimed.netns, TWO, 80) as cut:
+        node.restart()
+        node.network.reconcile({"a": both})
+
+        node.network.apply("a", [NetworkRule(domain="a.example"), NetworkRule(domain="c.example")])
+
+        assert exchange(kept, b"on") == b"on"
+        assert reaches(claimed.netns, ONE, 80)
+        with pytest.raises(ConnectionResetError):
+            exchange(cut, b"cut")
+    assert not reaches(claimed.netns, TWO, 80)
+
+
 def test_rules_that_changed_while_nobody_looked_hold_after_a_start(node: Node) -> None:
     claimed = node.claim("a", WORLD)
     node.restart()

@@ -63,6 +63,17 @@ def test_an_answer_opens_its_address_for_new_connections_and_for_those_made() ->
     assert any("timeout 60s" in line for line in change.lines)
 
 
+def test_an_element_tells_its_names_as_far_as_there_is_room() -> None:
+    found = sandbox()
+    for name in ("first.example", f"{'long' * 30}.example", "second.example"):
+        found.answers.add(name, A, 60.0)
+
+    change = found.regrant(NODE, policy(NetworkRule(cidr="0.0.0.0/0")), [A], 0.0, renew=True)
+
+    said = {line.split('"')[1] for line in change.lines if "comment" in line}
+    assert said == {"second.example first.example"}
+
+
 def test_what_stays_the_same_is_left_alone() -> None:
     found = sandbox()
     found.answers.add("a.example", A, 60.0)
