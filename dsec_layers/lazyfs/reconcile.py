@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,7 @@ class Janitor:
         used_here = {use.hex for use in uses_here(listed)}
         used = {use.hex for record in listed for use in record.layers}
         unused = set(layers) - used_here
-        mounted = self.mounts.mounted() & unused
+        mounted = self.mounts.mounted(unused)
         for hex_digest in sorted(mounted):
             self.mounts.unmount(hex_digest)
         self._forget(unused - used)
@@ -139,10 +139,11 @@ def rootfs_mounts() -> set[tuple[str, str]]:
     }
 
 
-def dead_among(records: Iterable[Record]) -> list[Record]:
+def dead_among(records: Sequence[Record]) -> list[Record]:
     """The records whose owner died, or whose mount vanished: theirs is to be undone."""
     boot, namespace = procinfo.boot_id(), procinfo.mount_namespace()
-    mounted = rootfs_mounts()
+    lasting = any(record.target and not record.bound for record in records)
+    mounted = rootfs_mounts() if lasting else set()  # the table of mounts may be long
     living: dict[Owner, bool] = {}  # many records have the same owner
     dead = []
     for record in records:

@@ -221,7 +221,8 @@ class RootfsManager:
         record = self._claim(wish)
         try:
             self._trace("claimed")
-            prepared = prepare(wish.layers, self._images, self._devices, self._mounts.mounted())
+            mounted = self._mounts.mounted(layer.digest.hex for layer in wish.layers)
+            prepared = prepare(wish.layers, self._images, self._devices, mounted)
             self._trace("prepared")
             uses = tuple(LayerUse(layer.hex, layer.device_identity) for layer in prepared)
             record = msgspec.structs.replace(record, layers=uses)
@@ -254,7 +255,7 @@ class RootfsManager:
         """A layer mount is used again only while it stands on the device file served today."""
         others = (other for other in self._journal.records() if other.id != record.id)
         current = uses_here(others)
-        mounted = self._mounts.mounted()
+        mounted = self._mounts.mounted(layer.hex for layer in prepared)
         wanted = []
         for layer in prepared:
             if layer.hex in mounted:

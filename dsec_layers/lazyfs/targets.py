@@ -69,7 +69,7 @@ def check_target(wanted: Record, home: Path, others: Iterable[Record]) -> None:
 def check_place(target: Path, home: Path, own: Path | None = None) -> None:
     """The same for whoever keeps no journal; `own` is where the state folder may be mounted on."""
     check_path(target)
-    if mount.mounted_at(target) is not None:
+    if not _absent(target) and mount.mounted_at(target) is not None:
         raise BusyError(f"{target} is a mount point already", hint="take another, or unmount it")
     if _within(home, target):
         raise InvalidInputError(f"mounting on {target} would hide the state folder {home}")
@@ -89,10 +89,24 @@ def check_upper(wanted: Record, others: Iterable[Record]) -> None:
             f"the upper {upper} and the mount point {target} lie in one another"
         )
     used = any(record.upper == wanted.upper and record.here for record in others)
-    overlays = mount.mount_points(mount.mark(upper))
-    mounted = any(f"upperdir={upper}" in point.options for point in overlays)
-    if used or mounted:
+    if used or (upper.exists() and _written_to(upper)):
         raise BusyError(f"the upper {upper} is in use by another rootfs")
+
+
+def _absent(path: Path) -> bool:
+    """Whether nothing is there, so that nobody need look into the table of mounts, a long one."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # a mount whose server has died
+        return False
+    return False
+
+
+def _written_to(upper: Path) -> bool:
+    overlays = mount.mount_points(mount.mark(upper))
+    return any(f"upperdir={upper}" in point.options for point in overlays)
 
 
 def _check_empty_folder(target: Path) -> None:

@@ -151,23 +151,6 @@ def mount_points(mark: bytes = b"") -> Iterator[MountPoint]:
         )
 
 
-def mounted_in(folder: Path, filesystem: str) -> set[str]:
-    """The names in `folder` on which something of the file system type is mounted.
-
-    Asked several times a mount, with a thousand mounts there: no more of a line is looked at than
-    it takes.
-    """
-    kind, parent = f" - {filesystem} ".encode(), os.fspath(folder)
-    known = mark(folder)
-    found = set()
-    for line in Path("/proc/thread-self/mountinfo").read_bytes().splitlines():
-        if kind in line and known in line:
-            place, _, name = _unescape(line.split(b" ", 5)[4]).rpartition("/")
-            if place == parent:
-                found.add(name)
-    return found
-
-
 def mark(path: Path) -> bytes:
     """What a line of mountinfo has in it that names `path`."""
     return os.fsencode(_ESCAPED.split(str(path), maxsplit=1)[0])
