@@ -1,11 +1,11 @@
 """The chunk cache on disk, shared by all layers of a node.
 
-    <folder>/<2 hex>/<62 hex>   a plain chunk named by its blake3, then 8 bytes: its xxh3
+    <folder>/<2 hex>/<62 hex>   a plain chunk named by its blake3, then its check values
     <folder>/aside/             chunks being written
 
 The files are the whole state. A chunk is used recently when its mtime says so, whoever asks next
 and after whatever crash; memory holds no list of them. Nothing is synced: what a crash cuts short
-fails its xxh3, which is seeded by the name, and is fetched again.
+fails its check values, which are seeded by the name (checksums.py), and is fetched again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import xxhash
-
 from dsec_layers.errors import DISK_FULL, CorruptError
+from dsec_layers.lazyfs.checksums import PIECE_BYTES, pieces, sums_bytes, sums_of
 from dsec_layers.linux import procinfo
 
-TRAILER_BYTES: Final = 8
 _ASIDE: Final = "aside"
 _SHARDS: Final = 256
 _LOW_WATER: Final = (
@@ -87,30 +85,32 @@ class ChunkCache:
         """Whether there is an entry; it may still prove corrupt."""
         return os.access(self._path(digest), os.F_OK)
 
-    def load(self, digest: bytes, length: int) -> memoryview | None:
-        """The checked chunk of `length` bytes, or None.
+    def load(
+        self, digest: bytes, length: int, start: int = 0, end: int | None = None
+    ) -> memoryview | None:
+        """The checked bytes `start` to `end` of the chunk of `length` bytes, or None.
 
         Raises CorruptError for an entry that is damaged or cannot be read; it has been removed.
         """
+        end = length if end is None else end
         path = self._path(digest)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
+        size = 0
         try:
-            data = os.pread(fd, length + TRAILER_BYTES + 1, 0)
-            self._touch(fd)
+            size = self._touched(fd)
+            found = _checked(fd, digest, length, start, end) if size == _size(length) else None
         except OSError as error:
             _log.warning("cannot read %s: %s", path, error)
-            data = b""
+            found = None
         finally:
             os.close(fd)
-        view = memoryview(data)
-        chunk = view[:length]
-        if len(data) != length + TRAILER_BYTES or _trailer(digest, chunk) != view[length:]:
-            self._remove(path, len(data))
+        if found is None:
+            self._remove(path, size)
             raise CorruptError(f"cached chunk {path} is damaged")
-        return chunk
+        return found
 
     def store(self, digest: bytes, chunk: bytes | memoryview) -> bool:
         """Keep a chunk; False when that is impossible. A full disk loses older chunks first."""
@@ -126,7 +126,7 @@ class ChunkCache:
                 _log.warning("chunk stays uncached, after an eviction too: %s", again)
                 return False
         with self._lock:
-            self._used += len(chunk) + TRAILER_BYTES
+            self._used += _size(len(chunk))
         self._keep_limit()
         return True
 
@@ -145,10 +145,12 @@ class ChunkCache:
         name = digest.hex()
         return f"{self._folder}/{name[:2]}/{name[2:]}"
 
-    def _touch(self, fd: int) -> None:
-        now = time.time_ns()
-        if now - os.fstat(fd).st_mtime_ns > self._touch_after_ns:
+    def _touched(self, fd: int) -> int:
+        """The size of an entry that is being used."""
+        now, status = time.time_ns(), os.fstat(fd)
+        if now - status.st_mtime_ns > self._touch_after_ns:
             os.utime(fd, ns=(now, now))
+        return status.st_size
 
     def _write(self, digest: bytes, chunk: bytes | memoryview) -> None:
         path = self._path(digest)
@@ -156,10 +158,10 @@ class ChunkCache:
         try:
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                written = os.writev(fd, (chunk, _trailer(digest, chunk)))
+                written = os.writev(fd, (chunk, sums_of(digest, chunk)))
             finally:
                 os.close(fd)
-            if written != len(chunk) + TRAILER_BYTES:
+            if written != _size(len(chunk)):
                 raise OSError(errno.ENOSPC, "no space for the whole chunk", path)
             try:
                 os.rename(aside, path)  # noqa: PTH104 - measured: half of the cost of a Path
@@ -238,5 +240,20 @@ def default_limit_bytes(folder: Path) -> int:
     return min(64 << 30, shutil.disk_usage(folder).total // 4)
 
 
-def _trailer(digest: bytes, chunk: bytes | memoryview) -> bytes:
-    return xxhash.xxh3_64_digest(chunk, seed=int.from_bytes(digest[:8], "little"))
+def _size(length: int) -> int:
+    return length + sums_bytes(length)
+
+
+def _checked(fd: int, digest: bytes, length: int, start: int, end: int) -> memoryview | None:
+    """These bytes of an entry; None when they, or their check values, are damaged."""
+    first, last = pieces(length, start, end)
+    low, high = length + sums_bytes(first), length + sums_bytes(last)  # of their check values
+    if last == length:
+        data = memoryview(os.pread(fd, high - first, first))
+        plain, sums = data[: last - first], data[low - first :]
+    else:
+        plain = memoryview(os.pread(fd, last - first, first))
+        sums = memoryview(os.pread(fd, high - low, low))
+    if sums_of(digest, plain, first // PIECE_BYTES) != sums or len(plain) != last - first:
+        return None
+    return plain[start - first : end - first]

@@ -82,13 +82,11 @@ class LayerDevice:
             recording.touch(wanted)
         for index in wanted:
             chunk = table[index]
-            whole = reading.start <= chunk.device_offset and chunk.device_end <= reading.end
-            plain = self._fetcher.at_hand(self.layer, chunk, keep=not whole)
-            if plain is None:
+            part = self._fetcher.at_hand(self.layer, chunk, *reading.within(chunk))
+            if part is None:
                 missing.append((index, chunk))
                 reading.parts.append(b"")
             else:
-                part = reading.cut(chunk, plain)
                 cached_bytes += len(part)
                 reading.parts.append(part)
         self.layer.counters.add(
@@ -125,13 +123,15 @@ class _Reading:
         """Of the whole range, bytes."""
         return self.end - self.start + self._padding
 
+    def within(self, chunk: Chunk) -> tuple[int, int]:
+        """From and to which byte of a chunk the range reaches."""
+        at = chunk.device_offset
+        return max(self.start - at, 0), min(self.end - at, chunk.length)
+
     def cut(self, chunk: Chunk, plain: Plain) -> Plain:
         """The part of a chunk that lies in the range."""
-        if self.start <= chunk.device_offset and chunk.device_end <= self.end:
-            return plain
-        low = max(self.start, chunk.device_offset) - chunk.device_offset
-        high = min(self.end, chunk.device_end) - chunk.device_offset
-        return memoryview(plain)[low:high]
+        low, high = self.within(chunk)
+        return plain if high - low == chunk.length else memoryview(plain)[low:high]
 
     def arrival(self, place: int, chunk: Chunk) -> Callable[[Future[Plain]], None]:
         """What to do when the chunk at `place` among the parts has come, or never will."""

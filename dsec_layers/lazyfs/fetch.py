@@ -28,6 +28,7 @@ from dsec_layers.lazyfs.lane import Lane
 from dsec_layers.lazyfs.lanes import Lanes
 from dsec_layers.lazyfs.layer import ServedLayer
 from dsec_layers.lazyfs.memory import MemoryChunks
+from dsec_layers.lazyfs.partreads import PartReads
 from dsec_layers.lazyfs.stores import checked_length
 
 _REMEMBERED: Final = 1024  # flights that have ended
@@ -49,34 +50,43 @@ class Fetcher:
         self._lanes = lanes
         self._lock = lanes.lock
         self._all_ended = threading.Condition(lanes.lock)
+        self._parts = PartReads()
         self._flights: dict[Key, Flight] = {}
         self._ended: OrderedDict[Key, None] = OrderedDict()
         self._gatherer = Gatherer(limits or FetchLimits(), self._ahead)
         self._landings = Landings(cache, memory, self._landed, self._fail)
         self._closed = False
 
-    def at_hand(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
-        """The chunk from memory or the cache; None when it must be fetched, corrupt entries too.
+    def at_hand(
+        self, layer: ServedLayer, chunk: Chunk, start: int = 0, end: int | None = None
+    ) -> Plain | None:
+        """The bytes `start` to `end` of a chunk from memory or the cache.
 
-        None also while it is on its way: it is not in the cache before its flight ends, and to
-        look there would let other threads in. With `keep` it goes into memory, for the rest of it
-        will be read soon.
+        None when it must be fetched, corrupt entries too; also while it is on its way: it is not in
+        the cache before its flight ends, and to look there would let other threads in.
         """
+        end = chunk.length if end is None else end
         plain = self._memory.get(chunk.digest)
-        if plain is not None or flight_key(layer, chunk) in self._flights:
-            return plain
-        return self._load(layer, chunk, keep=keep)
-
-    def _load(self, layer: ServedLayer, chunk: Chunk, *, keep: bool) -> Plain | None:
+        if plain is not None:
+            return plain if end - start == chunk.length else memoryview(plain)[start:end]
+        if flight_key(layer, chunk) in self._flights:
+            return None
         try:
-            plain = self._cache.load(chunk.digest, chunk.length)
+            return self._load(chunk, start, end)
         except CorruptError as error:
             _log.warning("%s; fetching it again", error)
             layer.counters.add(corrupt_entries=1)
             return None
-        if plain is not None and keep:
-            self._memory.put(chunk.digest, plain)
-        return plain
+
+    def _load(self, chunk: Chunk, start: int, end: int) -> Plain | None:
+        """From the cache; whole and into memory when the rest will be read soon."""
+        if not self._parts.goes_on(chunk, start, end):
+            return self._cache.load(chunk.digest, chunk.length, start, end)
+        plain = self._cache.load(chunk.digest, chunk.length)
+        if plain is None:
+            return None
+        self._memory.put(chunk.digest, plain)
+        return plain[start:end]
 
     def want(self, layer: ServedLayer, chunks: Iterable[tuple[int, Chunk]]) -> list[Future[Plain]]:
         """Futures of chunks by their number. Each ends with the checked bytes, or a DsecError."""
@@ -174,7 +184,7 @@ class Fetcher:
             return under_way
         flight = Flight(self, layer, index, chunk, layer.stores, wanted=True, kept=True)
         # Looked up again if a flight of it has just ended unseen.
-        plain = self.at_hand(layer, chunk, keep=True) if flight.key in self._ended else None
+        plain = self.at_hand(layer, chunk) if flight.key in self._ended else None
         if plain is not None:
             flight.future.set_result(plain)
         elif (refused := self._queue(flight)) is not None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from dsec_layers.chunks.frame import chunk_digest
 from dsec_layers.errors import CorruptError
-from dsec_layers.lazyfs.cache import TRAILER_BYTES, ChunkCache, default_limit_bytes
+from dsec_layers.lazyfs.cache import ChunkCache, default_limit_bytes
+from dsec_layers.lazyfs.checksums import sums_bytes
 
 BLOCK = 4096
-ENTRY = BLOCK + TRAILER_BYTES
+SUMS = sums_bytes(BLOCK)
+ENTRY = BLOCK + SUMS
 
 
 def chunk(number: int) -> tuple[bytes, bytes]:
@@ -80,7 +82,7 @@ def test_a_flipped_bit_is_found_and_the_entry_goes(
     assert cache.load(digest, BLOCK) is None
 
 
-@pytest.mark.parametrize("size", [0, 1, TRAILER_BYTES, BLOCK, ENTRY - 1, ENTRY + 1])
+@pytest.mark.parametrize("size", [0, 1, SUMS, BLOCK, ENTRY - 1, ENTRY + 1])
 def test_an_entry_of_another_size_is_corrupt(size: int, cache: ChunkCache, tmp_path: Path) -> None:
     digest, data = chunk(1)
     cache.store(digest, data)
