@@ -53,6 +53,15 @@ class Admission:
             share = f"{now.memory_pressure:.0f} %"
             self._refuse("pressure", f"the node waited for memory {share} of the time", 10.0)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether memory is so short that nothing is created."""
+        now = self.measure()
+        return (
+            now.available_bytes < self._config.reserve_bytes
+            or now.memory_pressure > self._config.max_pressure
+        )
+
     def _refuse(self, why: str, message: str, retry_after_s: float) -> None:
         self._metrics.refused.labels(why).inc()
         raise OverloadedError(

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 
 from dsec_layers.errors import DsecError
+from dsec_layers.linux import mount
 from dsec_layers.linux.capabilities import Capability, missing
 from dsec_runtime.guest import binary
 from dsec_runtime.linux import corescheduling, ociruntime
 from dsec_runtime.network import capability as networks
 from dsec_runtime.network import services
 from dsec_runtime.resources import layout
+from dsec_runtime.resources.views import LXCFS
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ def all_checks(home: Path) -> Iterator[Check]:
     yield _pressure()
     yield _swap()
     yield _cores()
+    yield _lxcfs()
     yield _services(home)
 
 
@@ -94,6 +97,19 @@ def _cores() -> Check:
         works=works,
         detail="" if works else "sandboxes may share a core's threads with strangers",
         hint=None if works else "this needs SMT and a kernel with CONFIG_SCHED_CORE",
+    )
+
+
+def _lxcfs() -> Check:
+    works = mount.mounted_at(LXCFS.parent) is not None
+    return Check(
+        name="lxcfs",
+        needed=False,
+        works=works,
+        detail="/proc of sandboxes moves with their use"
+        if works
+        else "limits are told; /proc/stat stands still, uptime and loadavg are the node's",
+        hint=None if works else "install lxcfs and start it before the edge",
     )
 
 

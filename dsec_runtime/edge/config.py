@@ -43,6 +43,8 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_pressure: Annotated[float, Meta(gt=0, le=100)] = (
         40.0  # per cent of 10 s in which all waited for memory
     )
+    evict_idle_s: Annotated[float, Meta(ge=0)] = 60.0  # unused ones are paused then; 0: never
+    pauses: Positive = max(1, (os.cpu_count() or 1) // 2)  # at a time
     sweep_s: Seconds = 1.0
     keep_ended_s: Seconds = 24 * 3600.0  # how long an ended sandbox is remembered
     drain_s: Seconds = 20.0

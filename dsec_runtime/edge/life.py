@@ -41,6 +41,7 @@ class Life:
         self.driving = driving
         self._connect = connect
         self.watching = Watching(self._first_process_ended)
+        self._pausing = asyncio.Semaphore(sandboxes.config.pauses)
         self.unclean: set[str] = set()  # LOST ones of which something may be left
 
     @contextlib.asynccontextmanager
@@ -99,8 +100,12 @@ class Life:
         entry.channel = await self._open(running)
 
     async def pause(self, entry: Entry) -> int:
-        """Freeze it; how many bytes of memory that gave back. Nothing to do when it is paused."""
-        async with entry.lock:
+        """Freeze it; how many bytes of memory that gave back. Nothing to do when it is paused.
+
+        Of many at once few are paused at a time: to write memory to swap keeps a disk busy, and
+        those that wait run on and can be used.
+        """
+        async with self._pausing, entry.lock:
             if entry.state is State.PAUSED:
                 return 0
             if entry.state is not State.RUNNING:

@@ -12,6 +12,7 @@ from dsec_runtime.edge.config import EdgeConfig
 from dsec_runtime.edge.creating import Creating
 from dsec_runtime.edge.driving import Driving
 from dsec_runtime.edge.events import Events
+from dsec_runtime.edge.eviction import Eviction
 from dsec_runtime.edge.execs import Execs
 from dsec_runtime.edge.fncalls import Fncalls, TaskMakers
 from dsec_runtime.edge.journal import Journal
@@ -56,7 +57,8 @@ class Edge:
             self.fncalls = Fncalls(
                 config, fncall, self.driving, self.admission, self.sandboxes, self.metrics
             )
-        self.sweep = Sweep(self.sandboxes, self.life)
+        self.eviction = Eviction(self.sandboxes, self.life, self.admission)
+        self.sweep = Sweep(self.sandboxes, self.life, self.eviction)
         self.ending = asyncio.Event()  # streams close themselves
         self._sweeping: asyncio.Task[None] | None = None
 

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from dsec_runtime.edge.entry import Entry
+from dsec_runtime.edge.eviction import Eviction
 from dsec_runtime.edge.life import Life
 from dsec_runtime.edge.sandboxes import Sandboxes
 from dsec_runtime.edge.transitions import FINAL
@@ -21,9 +22,10 @@ _PRUNE_EVERY: Final = 60  # sweeps
 class Sweep:
     """`once` is a sweep; `run` sweeps for ever."""
 
-    def __init__(self, sandboxes: Sandboxes, life: Life) -> None:
+    def __init__(self, sandboxes: Sandboxes, life: Life, eviction: Eviction) -> None:
         self._sandboxes = sandboxes
         self._life = life
+        self._eviction = eviction
         self._used: dict[str, float] = {}  # as the journal has it
         self._sweeps = 0
 
@@ -48,6 +50,7 @@ class Sweep:
         for entry in self._sandboxes.entries.values():
             if entry.state is State.STOPPING and not entry.lock.locked():
                 self._end(entry, "")  # what could not be removed before
+        self._eviction.once(now)
         await self._life.clean()
         events = self._sandboxes.events
         events.take()

@@ -191,6 +191,7 @@ def test_the_edge_tells_how_it_is_and_the_machine_is_looked_at(dsec: Dsec) -> No
     assert "serving" in dsec("edge", "status")
     checks = {check["name"]: check for check in dsec.json("doctor")}
     assert all(check["works"] for check in checks.values() if check["needed"])
+    assert not checks["lxcfs"]["needed"]
     assert {"npm", "pypi"} <= {*checks["services"]["detail"].split(", ")}
 
 
