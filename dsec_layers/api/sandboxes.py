@@ -11,7 +11,7 @@ from pathlib import Path
 from dsec_layers.api.managing import manager
 from dsec_layers.api.workbench import Workbench
 from dsec_layers.api.workfolder import VIEW
-from dsec_layers.errors import InvalidInputError, NotFoundError
+from dsec_layers.errors import InvalidInputError, NotFoundError, SignatureError
 from dsec_layers.lazyfs.layers import MountLayer
 from dsec_layers.linux import mount, overlays
 from dsec_layers.model.reference import Kind, Reference
@@ -46,8 +46,14 @@ def find(bench: Workbench, path: Path, base: Reference | None = None) -> Sandbox
     """The sandbox that is mounted on `path`, or whose upper directory that is.
 
     A mount of this home knows its layers, and so does an overlay over layers of it; `base` names
-    them for others. Raises NotFoundError, InvalidInputError, CorruptError or StoreError.
+    them for others, and where signatures are asked for, which are looked for by name. Raises
+    NotFoundError, InvalidInputError, SignatureError, CorruptError or StoreError.
     """
+    if bench.trust is not None and base is None:
+        raise SignatureError(
+            f"signatures are asked for, and {path} does not say what it lies on by name",
+            hint=_BASE_HINT,
+        )
     where = path.resolve()
     if not where.is_dir():
         raise NotFoundError(f"there is no directory {path}")

@@ -21,7 +21,11 @@ _MAX_NOTES = 20
 @click.command(short_help="Make a layer of what a sandbox changed.")
 @click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--tag", "-t", "reference", type=ReferenceType(), required=True, help="Its name.")
-@click.option("--base", type=ReferenceType(), help="What an upper lies on that is not mounted.")
+@click.option(
+    "--base",
+    type=ReferenceType(),
+    help="What an upper lies on that is not mounted, or whose signature is asked for.",
+)
 @click.option("--keep", multiple=True, metavar="RULE", help="Do not leave out what RULE names.")
 @click.option("--drop", multiple=True, metavar="GLOB", help="Leave these paths out too.")
 @click.option(

@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from types import FrameType
 from typing import ClassVar, NoReturn
@@ -24,11 +25,14 @@ from dsec_layers.errors import (
     NotFoundError,
     StoreError,
 )
+from dsec_layers.linux import signals
 from dsec_layers.registry import patience
 
 # Modules and large trees are many objects and no garbage: to look for some after every 700 new ones
 # takes a fifth of the time of a build.
 _GC_THRESHOLD = 500_000
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_heard = threading.Event()
 
 
 class LazyGroup(click.Group):
@@ -59,7 +63,7 @@ def run_program(
 ) -> NoReturn:
     """Run a command line and exit; the codes are those of `docs/errors.md`."""
     gc.set_threshold(_GC_THRESHOLD)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _interrupt)
     variable = _completion_variable(name)
@@ -67,7 +71,8 @@ def run_program(
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, name, variable, instruction))
-    status = _guarded(cli, name, context, sys.argv[1:] if arguments is None else arguments)
+    with signals.heard(_ENDING, _heard):
+        status = _guarded(cli, name, context, sys.argv[1:] if arguments is None else arguments)
     gc.freeze()  # the interpreter would go through all that is left several times before it ends
     sys.exit(status)
 
@@ -96,8 +101,9 @@ class _Interrupted(BaseException):
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     """Unwind once: a second signal must not break what undoes mounts and removes files."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in _ENDING:
         signal.signal(each, lambda *_: None)
+    _heard.set()
     patience.give_up()
     raise _Interrupted(number)
 

@@ -32,6 +32,7 @@ MS_NODEV = 4
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 AT_FDCWD = -100
+_SYNC_FILE_RANGE_WRITE = 2
 _M_ARENA_MAX = -8
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1
@@ -67,6 +68,17 @@ def umount2(target: str, flags: int = UMOUNT_NOFOLLOW) -> None:
 def syncfs(fd: int) -> None:
     """syncfs(2): write the file system that holds the open file `fd` to its disk."""
     _check(_libc.syncfs(fd), "syncfs")
+
+
+def begin_writing(fd: int, offset: int, length: int) -> None:
+    """sync_file_range(2), SYNC_FILE_RANGE_WRITE: begin to write these bytes to the disk.
+
+    Does nothing where there is no such call.
+    """
+    call = getattr(_libc, "sync_file_range", None)
+    if call is not None:
+        span = ctypes.c_int64(offset), ctypes.c_int64(length)
+        _check(call(fd, *span, _SYNC_FILE_RANGE_WRITE), "sync_file_range")
 
 
 def one_heap(spare_bytes: int = 16 << 20) -> None:

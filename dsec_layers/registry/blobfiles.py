@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -31,7 +32,6 @@ class BlobFiles:
         self.root = root
         self.url = f"{scheme}://{quote(str(root))}"
         self._may_move = scheme == "dir"
-        self._at_once_bytes = files.LOCAL_WRITE_BYTES if self._may_move else None
         self._handles = HandleCache()
 
     def close(self) -> None:
@@ -172,7 +172,9 @@ class BlobFiles:
 
     def _copy(self, blob: Descriptor, source: Path | bytes | Iterator[bytes], target: Path) -> bool:
         with files.aside(target.parent, self.root) as (fd, temporary):
-            _write_checked(fd, blob, source, self._at_once_bytes)
+            write = files.EarlyWriter(fd).write if self._may_move else partial(files.write_all, fd)
+            _write_checked(write, blob, source)
+            os.fsync(fd)
             return self._publish(blob, temporary, target)
 
     def _publish(self, blob: Descriptor, path: Path, target: Path) -> bool:
@@ -186,23 +188,22 @@ class BlobFiles:
 
 
 def _write_checked(
-    fd: int, blob: Descriptor, source: checked.Source, at_once_bytes: int | None
+    write: Callable[[bytes | bytearray], None], blob: Descriptor, source: checked.Source
 ) -> None:
-    """Write and sync `source`. Raises CorruptError when its size or digest is not the blob's.
+    """Write `source`. Raises CorruptError when its size or digest is not the blob's.
 
     A cluster file system wants few large writes, one after the other: small pieces are gathered.
     """
     gathered = bytearray()
     for piece in checked.pieces(blob, source):
         if not gathered and len(piece) >= files.PIECE_BYTES:
-            files.write_all(fd, piece, at_once_bytes)
+            write(piece)
             continue
         gathered += piece
         if len(gathered) >= files.PIECE_BYTES:
-            files.write_all(fd, gathered, at_once_bytes)
+            write(gathered)
             gathered.clear()
-    files.write_all(fd, gathered, at_once_bytes)
-    os.fsync(fd)
+    write(gathered)
 
 
 def _scan(folder: Path) -> Iterator[Path]:

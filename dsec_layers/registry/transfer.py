@@ -170,7 +170,10 @@ class _Mover:
             for blob in manifest.blobs
             if not (metadata_only and blob.media_type == PACK_TYPE)
         }
-        ordered = sorted(blobs.values(), key=lambda blob: _PUSH_ORDER.index(blob.media_type))
+        # Of one kind the largest first, lest it begin last and all others wait for it alone.
+        ordered = sorted(
+            blobs.values(), key=lambda blob: (_PUSH_ORDER.index(blob.media_type), -blob.size)
+        )
         index = [target] if target.media_type == OCI_INDEX else []
         return [ordered, list(manifests), index], [each for some in found for each in some]
 

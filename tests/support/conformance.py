@@ -90,11 +90,14 @@ def load(name: str) -> Case:
 def prepare(case: Case, context: Path) -> None:
     """Copy the context of a case, complete it, and set the times that it does not choose."""
     ignored = shutil.ignore_patterns(*_PARTS)
+    compiled = shutil.ignore_patterns("__pycache__")  # by who compiles all of the repository
     shutil.copytree(
         case.folder,
         context,
         symlinks=True,
-        ignore=lambda at, names: ignored(at, names) if at == str(case.folder) else set(),
+        ignore=lambda at, names: (
+            compiled(at, names) | (ignored(at, names) if at == str(case.folder) else set())
+        ),
     )
     for path in context.rglob("*"):
         executable = path.is_dir() or os.access(path, os.X_OK)

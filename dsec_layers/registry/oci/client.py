@@ -21,6 +21,7 @@ from oras.provider import Registry  # type: ignore[import-untyped]
 
 from dsec_layers import __version__
 from dsec_layers.errors import StoreError
+from dsec_layers.registry.connections import Connections
 from dsec_layers.registry.oci import answers, credentials
 from dsec_layers.registry.oci.endpoint import Endpoint
 from dsec_layers.registry.oci.signin import RefusedError, SignedCall, SignIn
@@ -36,15 +37,37 @@ _BUSY: Final = (429, 500, 502, 503, 504)
 _EXPIRED: Final = (400, 401, 403, 410)
 
 
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Makes connections that are among `connections`."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        super().__init__(pool_maxsize=_CONNECTIONS)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self._watch(self.poolmanager)
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        made = super().proxy_manager_for(*args, **options)
+        self._watch(made)
+        return made
+
+    def _watch(self, manager: urllib3.PoolManager) -> None:
+        pools = urllib3.poolmanager.pool_classes_by_scheme
+        among = {scheme: self._connections.among(pool) for scheme, pool in pools.items()}
+        manager.pool_classes_by_scheme = among
+
+
 class _Session(requests.Session):
     """One pool of connections, safe for many threads: no cookies, no .netrc, always timed."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: Connections) -> None:
         super().__init__()
         self.auth = lambda request: request  # else .netrc would take the place of our header
         self.headers["User-Agent"] = f"dsec-layers/{__version__}"
         self.headers["Accept-Encoding"] = "identity"
-        adapter = requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS)
+        adapter = _Adapter(connections)
         self.mount("https://", adapter)
         self.mount("http://", adapter)
 
@@ -67,13 +90,13 @@ class Client:
         self.endpoint = endpoint
         self.patience = patience or Patience()
         self._stopped = threading.Event()
-        self._open: set[requests.Response] = set()
+        self._connections = Connections()
         self._registry = Registry(
             hostname=endpoint.address, insecure=endpoint.plain_http, tls_verify=endpoint.verify
         )
         policy = self._registry.session.cookies.get_policy()  # none are taken
         self._registry.session.close()
-        self._registry.session = _Session()
+        self._registry.session = _Session(self._connections)
         self._registry.session.cookies.set_policy(policy)
         find = find or (lambda: credentials.find(endpoint.host, repository))
         self._sign_in = SignIn(endpoint, self._registry.session, find)
@@ -84,10 +107,9 @@ class Client:
         self._registry.session.close()
 
     def stop(self) -> None:
-        """Let no thread wait any more, for a body or before it tries again: it gets StoreError."""
+        """Let no thread wait any more, for an answer or to ask again: it gets StoreError."""
         self._stopped.set()
-        for response in tuple(self._open):
-            _hang_up(response)
+        self._connections.stop()
 
     def pause(self, number: int, asked_s: float = 0.0) -> None:
         """Wait after the attempt `number`. Raises StoreError when the client has been stopped."""
@@ -119,15 +141,11 @@ class Client:
         url = urljoin(self.endpoint.origin, path)
         call = _Call(method, url, scope, doing, expected, dict(headers or {}), data)
         response = self._patiently(call, again)
-        self._open.add(response)
         try:
-            if self._stopped.is_set():
-                _hang_up(response)
             if response.status_code not in expected:
                 raise answers.failure(response, doing)
             yield response
         finally:
-            self._open.discard(response)
             answers.finish(response)
 
     def whole(
@@ -262,12 +280,6 @@ def delete_scope(repository: str) -> str:
 
 
 CATALOG_SCOPE: Final = "registry:catalog:*"
-
-
-def _hang_up(response: requests.Response) -> None:
-    """End the read that another thread may be in. What has arrived whole can still be read."""
-    with contextlib.suppress(*answers.BROKEN, ValueError):
-        response.raw.shutdown()
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import GetObjectOutputTypeDef
 
+    from dsec_layers.registry.connections import Connections
     from dsec_layers.registry.s3.location import Location
 
 T = TypeVar("T")
@@ -45,10 +46,17 @@ class Found:
 
 
 class Bucket:
-    """Safe for many threads."""
+    """Safe for many threads. `connections` are those of `client`, kept for as long."""
 
-    def __init__(self, client: S3Client, location: Location, patience: Patience) -> None:
+    def __init__(
+        self,
+        client: S3Client,
+        location: Location,
+        patience: Patience,
+        connections: Connections | None = None,
+    ) -> None:
         self.client = client
+        self.connections = connections
         self.location = location
         self.patience = patience
         self.url = location.url

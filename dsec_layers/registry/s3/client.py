@@ -1,16 +1,20 @@
-"""The boto3 client of a location: credentials by boto3's chain, time limits, addressing."""
+"""The client of a location: credentials by the chain of boto3, time limits, addressing.
+
+boto3 itself adds objects and transfers, which nothing here uses, and its start takes long.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-import boto3
-import botocore
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from dsec_layers.errors import InvalidInputError
+from dsec_layers.registry.connections import Connections
 from dsec_layers.registry.s3.location import Location
+from dsec_layers.registry.s3.models import Models
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -21,14 +25,19 @@ READ_TIMEOUT_S: Final = 60
 _DEFAULT_REGION: Final = "us-east-1"
 
 
-def make_client(location: Location) -> S3Client:
-    """A client, for many threads. Raises InvalidInputError for an unknown profile and the like."""
+def make_client(location: Location, connections: Connections | None = None) -> S3Client:
+    """A client, for many threads, whose connections are among `connections`.
+
+    Raises InvalidInputError for an unknown profile and the like.
+    """
     try:
-        session = boto3.session.Session(profile_name=location.profile or None)
-        return session.client(
+        made = botocore.session.Session(profile=location.profile or None)
+        made.register_component("data_loader", Models())
+        region = location.region or made.get_config_variable("region")
+        client = made.create_client(
             "s3",
             endpoint_url=location.endpoint or None,
-            region_name=location.region or session.region_name or _DEFAULT_REGION,
+            region_name=region or _DEFAULT_REGION,
             verify=location.ca or None,
             config=Config(
                 signature_version=botocore.UNSIGNED if location.anonymous else "s3v4",
@@ -47,6 +56,12 @@ def make_client(location: Location) -> S3Client:
         )
     except (BotoCoreError, ValueError) as error:
         raise InvalidInputError(f"cannot use {location.url}: {error}") from error
+    if connections is not None:
+        # Nothing public leads to them; the tests of silent servers tell when this is another.
+        session = client._endpoint.http_session  # type: ignore[attr-defined]
+        pools = session._pool_classes_by_scheme
+        pools.update({scheme: connections.among(pool) for scheme, pool in pools.items()})
+    return cast("S3Client", client)
 
 
 def _style(location: Location) -> Literal["auto", "path", "virtual"]:

@@ -26,9 +26,10 @@ from dsec_layers.model.collecting import Note
 from dsec_layers.model.manifest import Descriptor
 from dsec_layers.model.reference import Kind, Reference
 from dsec_layers.registry import marker
+from dsec_layers.registry.connections import Connections
 from dsec_layers.registry.layers import MAX_DOCUMENT_BYTES
 from dsec_layers.registry.naming import manifest_at
-from dsec_layers.registry.patience import Patience
+from dsec_layers.registry.patience import Patience, stop_when_given_up
 from dsec_layers.registry.references import check_found
 from dsec_layers.registry.s3.blobs import S3Blobs
 from dsec_layers.registry.s3.bucket import Bucket, Refused
@@ -54,7 +55,10 @@ class S3Store(S3Blobs):
         newer version of this program has laid it out.
         """
         location = Location.parse(url)
-        store = cls(Bucket(make_client(location), location, patience or Patience()))
+        connections = Connections()
+        stop_when_given_up(connections)
+        client = make_client(location, connections)
+        store = cls(Bucket(client, location, patience or Patience(), connections))
         found = store.bucket.get(marker.MARKER, MAX_BYTES)
         if found is None and create:
             try:

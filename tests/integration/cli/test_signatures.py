@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsec_layers.errors import SignatureError
+from dsec_layers.errors import InvalidInputError, SignatureError
 from dsec_layers.model.reference import Reference
 from dsec_layers.registry.directory import DirectoryStore
 from tests.support.cli import BASE, Cli
@@ -57,6 +57,22 @@ def test_a_lazy_mount_from_a_store_in_which_a_tag_was_changed(cli: Cli, key: Pat
     cli.fails(SignatureError, *words, home=elsewhere)
     assert not target.exists()
     assert not list((elsewhere / "store").glob("refs/*/*"))
+
+
+def test_a_commit_of_what_is_mounted(cli: Cli, key: Path) -> None:
+    """The mount may be older than the question: what it lies on is named, and compared."""
+    asked = ("--require-signature", f"{key}.pub")
+    target = cli.folder / "mnt"
+    cli("mount", ENV, target)
+    (target / "new").write_text("new")
+    words = ("commit", target, "-t", "workspace/w:1", *asked)
+    assert "by name" in cli.fails(SignatureError, *words).error
+    assert "no signature" in cli.fails(SignatureError, *words, "--base", ENV).error
+    cli("sign", BASE, "--key", f"{key}.key")
+    cli.fails(InvalidInputError, *words, "--base", BASE)  # signed, but not what is below
+    cli("sign", ENV, "--key", f"{key}.key")
+    cli(*words, "--base", ENV)
+    cli("umount", target)
 
 
 @pytest.mark.oci
