@@ -3,13 +3,17 @@
 Afar is a store behind a shaper in the daemon: 20 ms a request, 1 GB/s (10**9 bytes) for all
 together. Every run has a home of its own, so a fresh daemon, nothing cached and no trace of earlier
 accesses. The file of 512 MiB is that of `bench read`. Bandwidth is bytes read by fio over its time.
-With few cores their speed is the bound, not the link. So the same is done plainly, in the same
-turns: threads fetch the same bytes over the same line, unpack and check them and write them to one
-local file, then fio reads that. What `of_plain` tells is our speed over that.
+With few cores their speed is the bound, not the link, and whatever else the machine does. So two
+other limits are told beside the link, and the processor time of all that takes part:
 
-Homes stay until the end, for ext4 looks long for an inode while many have just been deleted. Memory
-is touched first: that of a virtual machine may cost ten times as much to write to for the first
-time.
+- `of_plain`: the same is done plainly, in the same turns. Threads fetch the same bytes over the
+  same line, unpack and check them and write them to one local file, then fio reads that.
+- `of_processors`: what all processors would give if they did nothing but what ours takes. Less than
+  1 is time that others took, or in which processors had nothing to do.
+
+Homes stay until the end, for ext4 looks long for an inode while many have just been deleted; their
+pages do not. Memory is touched first: that of a virtual machine may cost ten times as much to write
+to for the first time.
 
 1,000 layers of one small file each are mounted as 10 environments of 100, one after the other: for
 the first time, which fetches and unpacks their metadata, and once more. Memory is that of the
@@ -23,14 +27,16 @@ import json
 import mmap
 import os
 import random
+import resource
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import shaper
 from bench.read import FILE_BYTES, REFERENCE, make_tree
@@ -71,37 +77,82 @@ def from_afar(folder: Path) -> dict[str, Metric]:
     make_tree(folder / "tree")
     importing.import_(near, str(folder / "tree"), REFERENCE)
     mmap.mmap(-1, TOUCHED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE).close()
-    ones, manies, plains = [], [], []
+    ones: list[_Run] = []
+    manies: list[_Run] = []
+    plains: list[_Run] = []
     for _ in range(RUNS):
         ones.append(_cold_read(folder, near, 1))
         manies.append(_cold_read(folder, near, READERS))
         plains.append(_plain_read(folder, near))
-    one, many, plain = map(statistics.median, (ones, manies, plains))
-    share = many / LINK_MB_S
+    one, many, plain = (statistics.median(_speeds(runs)) for runs in (ones, manies, plains))
+    full = [FILE_BYTES / 1e6 * len(os.sched_getaffinity(0)) / run.cpu_s for run in manies]
+    peaks = [run.peak_mib for run in manies]
     name = f"remote_{READERS}_readers"
     return {
-        "remote_one_reader_mb_s": Metric(one, ONE_READER_MB_S, "higher", ones),
-        f"{name}_of_link": Metric(share, SHARE_OF_LINK, "higher", manies),
-        f"{name}_of_plain": Metric(many / plain, None, "higher", plains),
+        "remote_one_reader_mb_s": Metric(one, ONE_READER_MB_S, "higher", _speeds(ones)),
+        f"{name}_of_link": Metric(many / LINK_MB_S, SHARE_OF_LINK, "higher", _speeds(manies)),
+        f"{name}_of_plain": Metric(many / plain, None, "higher", _speeds(plains)),
+        f"{name}_of_processors": Metric(many / statistics.median(full), None, "higher", full),
+        f"{name}_cpu_s": _cpu(manies),
+        "remote_plain_cpu_s": _cpu(plains),
+        f"{name}_daemon_mib": Metric(max(peaks), DAEMON_MIB, "lower", peaks),
     }
+
+
+class _Run(NamedTuple):
+    """Speed, processor time of all that took part, and the most memory that the daemon had."""
+
+    mb_s: float
+    cpu_s: float
+    peak_mib: float = 0.0
+
+
+def _speeds(runs: list[_Run]) -> list[float]:
+    return [run.mb_s for run in runs]
+
+
+def _cpu(runs: list[_Run]) -> Metric:
+    seconds = [run.cpu_s for run in runs]
+    return Metric(statistics.median(seconds), None, "lower", seconds)
 
 
 def _afar(near: Workbench) -> str:
     return f"shaped+{near.local.url}?latency_ms={LATENCY_MS}&mb_s={LINK_MB_S}"
 
 
-def _cold_read(folder: Path, near: Workbench, readers: int) -> float:
-    """MB a second of so many readers, each of its own part of the file."""
+def _cold_read(folder: Path, near: Workbench, readers: int) -> _Run:
+    """So many readers, each of its own part of the file."""
     far = Workbench(Path(tempfile.mkdtemp(prefix="home-", dir=folder)), [_afar(near)])
     try:
         with mounting.mounted(far, REFERENCE, folder / "far", read_only=True) as rootfs:
-            return _fio(rootfs.target / "data", readers)
+            pid = managing.client(far).status().pid
+            before = _cpu_s(pid)
+            speed = _fio(rootfs.target / "data", readers)
+            return _Run(speed, _cpu_s(pid) - before, _status_mib(pid, "VmHWM"))
     finally:
         managing.client(far).stop(force=True)
+        _forget(far.home.chunks.glob("*/*"))
 
 
-def _plain_read(folder: Path, near: Workbench) -> float:
-    """MB a second of fetching, unpacking, checking, writing, and reading what was written."""
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process, and of the children of this one that have ended."""
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return own + children.ru_utime + children.ru_stime
+
+
+def _forget(files: Iterable[Path]) -> None:
+    """Let go of their pages, so that the next run need not touch new memory."""
+    os.sync()
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def _plain_read(folder: Path, near: Workbench) -> _Run:
+    """Fetching, unpacking, checking, writing, and reading what was written."""
     layer = near.stack(REFERENCE).layers[0]
     table, packs = contents.table_of(layer), layer.manifest.packs
     store = open_store(_afar(near))
@@ -116,12 +167,14 @@ def _plain_read(folder: Path, near: Workbench) -> float:
             stored = data[chunk.pack_offset - start :][: chunk.stored_length]
             os.pwrite(fd, decode_chunk(stored, chunk.length, chunk.digest), chunk.device_offset)
 
-    began = time.perf_counter()
+    before, began = _cpu_s(os.getpid()), time.perf_counter()
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(fetch, grouped(enumerate(table), PLAIN_REQUEST_BYTES)))
     os.close(fd)
     seconds = time.perf_counter() - began + FILE_BYTES / 1e6 / _fio(Path(name), READERS)
-    return FILE_BYTES / 1e6 / seconds
+    run = _Run(FILE_BYTES / 1e6 / seconds, _cpu_s(os.getpid()) - before)
+    _forget([Path(name)])
+    return run
 
 
 def _fio(file: Path, readers: int) -> float:
@@ -195,7 +248,11 @@ def _timed_mount(
 
 
 def _resident_mib(pid: int) -> float:
+    return _status_mib(pid, "VmRSS")
+
+
+def _status_mib(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError(f"process {pid} has ended")
