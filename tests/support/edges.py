@@ -100,8 +100,10 @@ def real_edge(*options: str) -> Iterator[RealEdge]:
         finally:
             if edge.process is None:
                 edge.start()
-            asyncio.run(end_all(edge))
-            edge.stop()
+            try:
+                asyncio.run(end_all(edge))
+            finally:
+                edge.stop()
             assert left(edge) == []
 
 
