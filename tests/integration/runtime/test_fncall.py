@@ -222,28 +222,30 @@ def test_a_pool_of_one_serves_all_kinds_in_turn() -> None:
     assert max(counts) <= 1  # none while one kind makes room for the next
 
 
-async def test_a_batch_goes_on_at_the_next_edge(client: DSecClient, edge: RealEdge) -> None:
+async def test_a_batch_goes_on_at_the_next_edge(edge: RealEdge) -> None:
     tasks = [task(f"sleep 0.05; echo {number}") for number in range(60)]
     found: list[str] = []
-    async for result in client.run_fncalls(tasks):
-        found.append(result.text)
-        if len(found) in (10, 30):
-            (edge.kill if len(found) == 10 else edge.stop)()
-            edge.start()
+    async with edge.client(patience_s=60.0) as client:
+        async for result in client.run_fncalls(tasks):
+            found.append(result.text)
+            if len(found) in (10, 30):
+                await asyncio.to_thread(edge.kill if len(found) == 10 else edge.stop)
+                await asyncio.to_thread(edge.start)
     assert sorted(found, key=int) == [f"{number}\n" for number in range(60)]
 
 
-async def test_no_killed_edge_leaves_a_pool(client: DSecClient, edge: RealEdge) -> None:
-    await client.run_fncall(task("true"))
-    asking = asyncio.create_task(client.run_fncall(task("sleep 1; echo done", timeout_s=30)))
-    while not (await pool(client))["busy"]:
-        await asyncio.sleep(0.01)
-    there = containers(edge)
-    edge.kill()
-    assert there <= containers(edge)
-    edge.start()
-    assert (await asking).text == "done\n"  # a task leaves nothing, so it may be run again
-    assert not there & containers(edge)
-    edge.stop()
+async def test_no_killed_edge_leaves_a_pool(edge: RealEdge) -> None:
+    async with edge.client(patience_s=60.0) as client:
+        await client.run_fncall(task("true"))
+        asking = asyncio.create_task(client.run_fncall(task("sleep 1; echo done", timeout_s=30)))
+        while not (await pool(client))["busy"]:
+            await asyncio.sleep(0.01)
+        there = containers(edge)
+        edge.kill()
+        assert there <= containers(edge)
+        await asyncio.to_thread(edge.start)
+        assert (await asking).text == "done\n"  # a task leaves nothing, so it may be run again
+        assert not there & containers(edge)
+    await asyncio.to_thread(edge.stop)
     assert left(edge) == []
-    edge.start()
+    await asyncio.to_thread(edge.start)
