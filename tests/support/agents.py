@@ -13,7 +13,6 @@ from pathlib import Path
 
 from dsec_runtime.channel import Channel
 from dsec_runtime.guest import binary
-from tests.support.leftovers import FORGET_OTHERS
 
 _PATIENCE_S = 100.0  # a test has 120
 
@@ -58,7 +57,6 @@ def running(folder: Path, *options: str, prefix: Sequence[str] = ()) -> Iterator
 def first_process(words: Sequence[str], passed: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
     """`unshare` with a program that is the first process of a namespace and has `passed` as 3."""
     begin = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc"]
-    begin += ["sh", "-c", f'{FORGET_OTHERS}; exec "$@"', "-"]
     number = passed.fileno()
     script = 'exec "$@"' if number == 3 else f'exec "$@" 3<&{number} {number}<&-'
     child = subprocess.Popen(

@@ -9,10 +9,6 @@ from dsec_layers.lazyfs.rootfs import RootfsManager
 from dsec_layers.linux import mount
 
 _PATIENCE_S = 100  # a container that runs meanwhile may have copied all mounts
-# For a mount namespace of its own that lives long: layers of other tests are not kept alive by it.
-FORGET_OTHERS = (
-    "umount -l $(awk '$2 ~ \"/dsec-test-\" { print $2 }' /proc/self/mounts) > /dev/null 2>&1 || :"
-)
 
 
 def mounts_below(folder: Path) -> list[str]:

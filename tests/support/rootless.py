@@ -26,14 +26,13 @@ from dsec_layers.errors import DsecError
 from dsec_layers.linux import procinfo
 from dsec_layers.model.tree import Entry, EntryKind, Tree
 from tests.support.cli import ROOT, Ran
-from tests.support.leftovers import FORGET_OTHERS, mounts_below
+from tests.support.leftovers import mounts_below
 
 NOBODY = 65534
 _NSENTER = shutil.which("nsenter") or "nsenter"  # by its path: a test may hand on another PATH
 _SETPRIV = shutil.which("setpriv") or "setpriv"
-_SETUP = f"""
+_SETUP = """
 set -e
-{FORGET_OTHERS}
 mknod "$1/fuse" c 10 229
 chmod 666 "$1/fuse"
 mount --bind "$1/fuse" /dev/fuse

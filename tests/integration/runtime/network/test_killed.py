@@ -17,7 +17,7 @@ from dsec_runtime.network.settings import Settings
 from dsec_runtime.spec import NetworkRule
 from tests.support.internet import ONE, Internet, inside, reaches
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 KILLS = 6
 ROOT = Path(__file__).parents[4]
