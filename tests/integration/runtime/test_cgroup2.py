@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.slow, pytest.mark.ti
 
 FILES = sorted(path.name for path in (machines.ROOT / "tests/guest").glob("test_*.py"))
 # Every module counts: an emulated processor takes seconds to load hypothesis.
+_OPTIONS = ("-q", "-rA", "--timeout=600", "-pno:cacheprovider")
 _LEAN = ("--noconftest", *(f"-pno:{name}" for name in ("hypothesispytest", "xdist")))
 _OUTCOME = re.compile(
     r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[1\] )?tests/guest/(\w+\.py)", re.MULTILINE
@@ -30,7 +31,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> machines.Ran:
     for package in ("dsec_layers", "dsec_runtime", "tests/support"):
         compileall.compile_dir(machines.ROOT / package, quiet=1)
     return machines.run(
-        [sys.executable, "-m", "pytest", "-q", "-rA", "-pno:cacheprovider", *_LEAN, "tests/guest"],
+        [sys.executable, "-m", "pytest", *_OPTIONS, *_LEAN, "tests/guest"],
         tmp_path_factory.mktemp("machine"),
         environment={"PYTHONDONTWRITEBYTECODE": "1"},
     )
