@@ -69,7 +69,8 @@ def first_process(words: Sequence[str], passed: socket.socket) -> Iterator[subpr
     finally:
         # unshare's own way to end it is lost when the agent changes its user.
         if first is not None and child.poll() is None:
-            os.kill(first, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and unshare will
+                os.kill(first, signal.SIGKILL)
         child.kill()
         child.wait()
 
