@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,7 +74,9 @@ def of_process(pid: int) -> tuple[int, int]:
     return found["Rss:"], found["Anonymous:"]
 
 
+@functools.cache
 def _folder() -> Path:
+    """Found once, as thousands of containers make the list of mounts long."""
     found = layout.find()
     folder = found.v1.get("memory") or found.v2
     assert folder is not None
