@@ -12,7 +12,9 @@ import pytest
 from hypothesis import settings
 
 from dsec_layers.linux import mount
+from dsec_layers.linux import syscalls as layer_syscalls
 from dsec_layers.linux.capabilities import Capability, missing
+from dsec_runtime.linux import namespaces, syscalls
 from tests.support import machines
 
 settings.register_profile("dev", max_examples=50, deadline=None)
@@ -28,6 +30,18 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    if os.environ.get("PYTEST_XDIST_WORKER") and os.geteuid() == 0:
+        _see_no_others()
+
+
+def _see_no_others() -> None:
+    """A worker has its mounts for itself.
+
+    Whatever makes a mount namespace copies all mounts it sees, and keeps what they show alive; it
+    would keep layers alive of which a test next to it says that they are gone.
+    """
+    namespaces.unshare(syscalls.CLONE_NEWNS)
+    layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,7 @@ from dsec_runtime.linux import namespaces, syscalls
 
 T = TypeVar("T")
 Launch = Callable[[Callable[[], int]], int]  # does what it is given in the namespace
+_MOUNTED: Final = re.compile(r"/run/(blobs|layers|rootfs|sandboxes)(/|$)")  # of a home
 _STAGES: Final = ("/srv", "/media", "/mnt", "/opt")
 
 
@@ -118,16 +120,28 @@ class Launcher:
                 return
             namespaces.unshare(syscalls.CLONE_NEWNS)
             layer_syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
-            seen = [Path(point.target) for point in mount.mount_points()]
-            left_out = [path for path in seen if self._run in path.parents]
-            for point in self._hidden:
-                mount.unmount(point, lazy=True)
-            for point in reversed(left_out):
+            left_out = [
+                Path(point.target) for point in mount.mount_points() if self._is_spare(point)
+            ]
+            for path in self._hidden:
+                mount.unmount(path, lazy=True)
+            for path in reversed(left_out):
                 with contextlib.suppress(OSError):  # unmounted on the node meanwhile
-                    mount.unmount(point, lazy=True)
+                    mount.unmount(path, lazy=True)
             mount.mount_tmpfs(self._stage, options="mode=0711")
             thread = f"/proc/self/task/{threading.get_native_id()}/ns/mnt"
             self._namespace = os.open(thread, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _is_spare(self, point: mount.MountPoint) -> bool:
+        """Whether nothing here needs a mount: it lies below our folder, or is of another home.
+
+        What it shows would only be kept alive.
+        """
+        path = Path(point.target)
+        if path == self._run or path in self._run.parents:
+            return False
+        foreign = point.source.startswith("dsec:") or _MOUNTED.search(point.target) is not None
+        return foreign or self._run in path.parents
 
 
 def keep_private(folder: Path) -> None:
