@@ -18,7 +18,7 @@ from dsec_runtime.linux import namespaces, syscalls
 from tests.support import machines
 
 settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=150, deadline=None, derandomize=True)
 settings.register_profile("nightly", max_examples=5000, deadline=None)
 
 _IN_CI = os.environ.get("CI") == "true"
