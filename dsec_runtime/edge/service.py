@@ -19,6 +19,7 @@ from dsec_runtime.edge.journal import Journal
 from dsec_runtime.edge.life import Connect, Life
 from dsec_runtime.edge.metrics import Metrics
 from dsec_runtime.edge.network import Networks
+from dsec_runtime.edge.pressure import lately
 from dsec_runtime.edge.recovery import recover
 from dsec_runtime.edge.sandboxes import Clock, Sandboxes
 from dsec_runtime.edge.sweep import Sweep
@@ -48,7 +49,7 @@ class Edge:
         self.sandboxes = Sandboxes(config, self._journal, self.events, self.metrics, clock)
         self.driving = Driving(tiers, threads=config.creations + 4)
         self.life = Life(self.sandboxes, self.driving, connect)
-        self.admission = Admission(config, self.metrics)
+        self.admission = Admission(config, self.metrics, lately())
         self.networks = Networks(network, self.driving)
         self.creating = Creating(self.sandboxes, self.life, self.admission, self.networks)
         self.execs = Execs(self.sandboxes, self.life)

@@ -10,7 +10,7 @@ import pytest
 from dsec_runtime.edge.admission import Admission
 from dsec_runtime.edge.config import EdgeConfig, parse_listen
 from dsec_runtime.edge.metrics import Metrics
-from dsec_runtime.edge.pressure import Load, load
+from dsec_runtime.edge.pressure import Load, lately, load
 from dsec_runtime.errors import InvalidRequestError, OverloadedError
 
 CONFIG = EdgeConfig(
@@ -102,3 +102,9 @@ def test_addresses_to_listen_on(text: str, found: tuple[str, int]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(InvalidRequestError):
         parse_listen(text)
+
+
+def test_the_load_is_looked_at_now_and_then() -> None:
+    answers, times = iter([Load(1, 0.0), Load(2, 0.0)]), iter([5.0, 5.1, 5.0999, 5.11, 5.2])
+    measured = lately(lambda: next(answers), lambda: next(times))
+    assert [measured().available_bytes for _ in range(4)] == [1, 1, 2, 2]
